@@ -1,4 +1,4 @@
-"""What the block formats share: reading the fields of a block, splitting bytes into codes."""
+"""What the block formats share: reading the fields of a block, and splitting bytes into codes."""
 
 from __future__ import annotations
 
@@ -18,17 +18,31 @@ def widen(field: np.ndarray) -> np.ndarray:
 
 
 def planes(packed: np.ndarray, width: int) -> np.ndarray:
-    """Split bytes [..., n] into codes of `width` bits [..., 8 // width, n]: all lowest codes first."""
-    shifts = np.arange(0, 8, width, dtype=np.uint8)[:, None]
-    return packed[..., None, :] >> shifts & np.uint8((1 << width) - 1)
+    """Split bytes [..., n] into codes of `width` bits [..., 8 // width, n]: all bytes' lowest codes first."""
+    return packed[..., None, :] >> _shifts(width)[:, None] & _mask(width)
+
+
+def unpack(packed: np.ndarray, width: int) -> np.ndarray:
+    """Split bytes [..., n] into codes of `width` bits [..., n * 8 // width]: byte by byte, lowest first."""
+    if width == 1:
+        return np.unpackbits(packed, axis=-1, bitorder="little")
+    codes = packed[..., None] >> _shifts(width) & _mask(width)
+    return codes.reshape(*packed.shape[:-1], -1)
 
 
 def pack_planes(codes: np.ndarray, width: int) -> np.ndarray:
     """The inverse of `planes`: codes uint8 [..., 8 // width, n] to bytes [..., n]."""
-    shifts = np.arange(0, 8, width, dtype=np.uint8)[:, None]
-    return np.bitwise_or.reduce(codes << shifts, axis=-2)
+    return np.bitwise_or.reduce(codes << _shifts(width)[:, None], axis=-2)
 
 
-def bits(packed: np.ndarray) -> np.ndarray:
-    """Bytes [..., n] to their bits [..., 8 * n], lowest bit of the first byte first."""
-    return np.unpackbits(packed, axis=-1, bitorder="little")
+def pack(codes: np.ndarray, width: int) -> np.ndarray:
+    """The inverse of `unpack`: codes uint8 [..., n * 8 // width] to bytes [..., n]."""
+    return np.bitwise_or.reduce(codes.reshape(*codes.shape[:-1], -1, 8 // width) << _shifts(width), axis=-1)
+
+
+def _shifts(width: int) -> np.ndarray:
+    return np.arange(0, 8, width, dtype=np.uint8)
+
+
+def _mask(width: int) -> np.uint8:
+    return np.uint8((1 << width) - 1)

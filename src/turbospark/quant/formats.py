@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from turbospark.errors import TurbosparkError
-from turbospark.quant import floats, q4, q4_k, q5, q6_k, q8
+from turbospark.quant import floats, iq1, iq2, iq3, iq4, mxfp4, q2_k, q3_k, q4, q4_k, q5, q6_k, q8, ternary
 from turbospark.quant.tensor import Format, QTensor
 
 FORMATS: dict[str, Format] = {
@@ -13,7 +13,9 @@ FORMATS: dict[str, Format] = {
     for format in (
         *(floats.F64, floats.F32, floats.F16, floats.BF16),
         *(q4.Q4_0, q4.Q4_1, q5.Q5_0, q5.Q5_1, q8.Q8_0),
-        *(q4_k.Q4_K, q4_k.Q5_K, q6_k.Q6_K),
+        *(q2_k.Q2_K, q3_k.Q3_K, q4_k.Q4_K, q4_k.Q5_K, q6_k.Q6_K),
+        *(iq4.IQ4_NL, iq4.IQ4_XS, mxfp4.MXFP4, ternary.TQ1_0, ternary.TQ2_0),
+        *(iq3.IQ3_S, iq3.IQ3_XXS, iq2.IQ2_S, iq2.IQ2_XS, iq2.IQ2_XXS, iq1.IQ1_M, iq1.IQ1_S),
     )
 }
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from turbospark.quant.blocks import bits, fields, planes, widen
+from turbospark.quant.blocks import fields, planes, unpack, widen
 from turbospark.quant.tensor import Format
 
 LAYOUT_0 = np.dtype([("d", "<f2"), ("high", "u1", 4), ("q", "u1", 16)])
@@ -17,7 +17,7 @@ LAYOUT_1 = np.dtype([("d", "<f2"), ("m", "<f2"), ("high", "u1", 4), ("q", "u1", 
 def _codes(block: np.ndarray) -> np.ndarray:
     """Fields [...] to codes float32 [..., 32]."""
     low = planes(block["q"], 4).reshape(*block.shape, 32)
-    return (low | bits(block["high"]) << np.uint8(4)).astype(np.float32)
+    return (low | unpack(block["high"], 1) << np.uint8(4)).astype(np.float32)
 
 
 def decode_0(blocks: np.ndarray) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Q6_K: 256 values in 16 groups of 16. Value = (d * scale) * (q - 32), scale a signed byte.
 
-Each half of 128 values is four runs of 32. Their low four bits fill 64 bytes: runs 0 and 1 the low halves, runs
-2 and 3 the high halves. Their upper two bits share 32 bytes, run r at bits 2r and 2r + 1.
+Each half of 128 values is four runs of 32. Their low four bits fill 64 bytes: runs 0 and 1 the low halves,
+runs 2 and 3 the high halves. Their upper two bits share 32 bytes, run r at bits 2r and 2r + 1.
 """
 
 from __future__ import annotations
