@@ -1,0 +1,99 @@
+"""Reading a file's declarations by name and type: nothing is guessed, a missing key is refused by name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from turbospark.errors import TurbosparkError
+
+_REQUIRED: Any = object()
+
+
+class Keys:
+    """Typed access to a mapping; `prefix` is put before every name ("llama." in a GGUF)."""
+
+    def __init__(self, values: Mapping[str, Any], where: str, prefix: str = ""):
+        self.values, self.where, self.prefix = values, where, prefix
+
+    def has(self, name: str) -> bool:
+        return self.values.get(self.prefix + name) is not None
+
+    def get(self, name: str, default: Any = None) -> Any:
+        value = self.values.get(self.prefix + name)
+        return default if value is None else value
+
+    def int(self, name: str, default: Any = _REQUIRED, minimum: int = 0) -> Any:
+        """A whole number, at least `minimum`."""
+        value = self._value(name, default)
+        if value is default and default is not _REQUIRED:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise self.wrong(name, value, "a whole number")
+        if not minimum <= value < 1 << 31:
+            raise self.wrong(name, value, f"a whole number from {minimum} to {(1 << 31) - 1}")
+        return value
+
+    def float(self, name: str, default: Any = _REQUIRED) -> Any:
+        """A finite number."""
+        value = self._value(name, default)
+        if value is default and default is not _REQUIRED:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise self.wrong(name, value, "a finite number")
+        return float(value)
+
+    def bool(self, name: str, default: Any = _REQUIRED) -> Any:
+        value = self._value(name, default)
+        if value is default and default is not _REQUIRED:
+            return default
+        if not isinstance(value, bool):
+            raise self.wrong(name, value, "true or false")
+        return value
+
+    def str(self, name: str, default: Any = _REQUIRED) -> Any:
+        value = self._value(name, default)
+        if value is default and default is not _REQUIRED:
+            return default
+        if not isinstance(value, str):
+            raise self.wrong(name, value, "a text")
+        return value
+
+    def one_of(self, name: str, known: Sequence[Any], default: Any = _REQUIRED) -> Any:
+        """A value out of a known few."""
+        value = self._value(name, default)
+        if value not in known:
+            raise self.wrong(name, value, "one of " + ", ".join(map(repr, known)))
+        return value
+
+    def per_layer(self, name: str, count: int, default: Any = _REQUIRED) -> tuple[int, ...]:
+        """A whole number for every layer, from one number or from a list of `count`."""
+        value = self._value(name, default)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return (self.int(name, default),) * count
+        items = [int(v) for v in value] if hasattr(value, "__len__") and not isinstance(value, str) else None
+        if items is None or len(items) != count:
+            raise self.wrong(name, value, f"a whole number or a list of {count}")
+        return tuple(items)
+
+    def refuse(self, names: Mapping[str, Any]) -> None:
+        """Refuses, by name, declarations this family does not implement; the values given are the neutral ones."""
+        for name, neutral in names.items():
+            if self.has(name) and self.get(name) != neutral:
+                raise TurbosparkError(
+                    "unsupported_feature",
+                    f"{self.where}: {self.prefix}{name} is {self.get(name)!r}; only {neutral!r} is implemented here",
+                )
+
+    def wrong(self, name: str, value: Any, wanted: str) -> TurbosparkError:
+        shown = repr(value) if len(repr(value)) < 60 else repr(value)[:57] + "..."
+        return TurbosparkError("bad_config", f"{self.where}: {self.prefix}{name} is {shown}; it must be {wanted}")
+
+    def _value(self, name: str, default: Any) -> Any:
+        value = self.values.get(self.prefix + name)
+        if value is not None:
+            return value
+        if default is _REQUIRED:
+            raise TurbosparkError("missing_key", f"{self.where}: {self.prefix}{name} is missing")
+        return default

@@ -1,0 +1,58 @@
+"""From a checkpoint's declarations to a ModelConfig: which family, then the family's own reading."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
+
+from turbospark.config.keys import Keys
+from turbospark.config.model import ModelConfig
+from turbospark.errors import TurbosparkError
+
+GGUF_FAMILIES = {"llama": "llama"}
+HF_FAMILIES = {"llama": "llama", "mistral": "llama"}
+
+
+def read_config(checkpoint: Any) -> ModelConfig:
+    """The config of an opened checkpoint; an unknown architecture is refused by name."""
+    where = str(checkpoint.path.name)
+    config = from_gguf(checkpoint, where) if checkpoint.kind == "gguf" else from_hf(checkpoint, where)
+    return replace(config, generation=dict(checkpoint.generation_config or {}))
+
+
+def from_gguf(checkpoint: Any, where: str) -> ModelConfig:
+    architecture = Keys(checkpoint.metadata, where).str("general.architecture")
+    family = _known(GGUF_FAMILIES, architecture, "architecture", where)
+    # what a GGUF says by its tensors rather than by a key
+    implied: dict[str, Any] = {f"{architecture}.tied": "output.weight" not in checkpoint.tensors}
+    table = checkpoint.tensors.get("token_embd.weight")
+    if table is not None:
+        implied[f"{architecture}.vocab_size"] = table.shape[0]
+    return _module(family).from_gguf(Keys({**_declared(checkpoint.metadata, architecture), **implied}, where, architecture + "."))
+
+
+def from_hf(checkpoint: Any, where: str) -> ModelConfig:
+    declared = checkpoint.metadata
+    kind = Keys(declared, where + "/config.json").str("model_type")
+    family = _known(HF_FAMILIES, kind, "model_type", where)
+    # multimodal checkpoints wrap the trunk's config
+    text = declared.get("text_config")
+    if isinstance(text, Mapping):
+        declared = {**{k: v for k, v in declared.items() if k == "tie_word_embeddings"}, **text}
+    return _module(family).from_hf(Keys(declared, where + "/config.json"))
+
+
+def _declared(metadata: Mapping[str, Any], architecture: str) -> dict[str, Any]:
+    return {key: metadata[key] for key in metadata if key.startswith((architecture + ".", "general."))}
+
+
+def _known(families: Mapping[str, str], name: str, what: str, where: str) -> str:
+    if name not in families:
+        raise TurbosparkError("unsupported_family", f"{where}: {what} {name!r} is not known; known: {', '.join(sorted(families))}")
+    return families[name]
+
+
+def _module(family: str) -> Any:
+    return import_module(f"turbospark.config.{family}")

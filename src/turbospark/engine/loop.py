@@ -1,0 +1,204 @@
+"""The engine: one step is plan, draft, forward, accept, settle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from turbospark.cache.session import Session
+from turbospark.draft.base import Drafter
+from turbospark.engine.accept import accept
+from turbospark.engine.finish import finish
+from turbospark.engine.params import SamplingParams
+from turbospark.engine.request import Pieces, Request, Update
+from turbospark.engine.sampler import Drawn, draw_from
+from turbospark.engine.scheduler import Scheduler, Work
+from turbospark.errors import TurbosparkError
+from turbospark.kernels.rows import Rows
+from turbospark.models.base import MAX_BLOCK, Forward, Model
+
+NO_TEXT: Pieces = lambda token: b""  # noqa: E731
+
+
+class Engine:
+    """Runs any number of requests together over one model. It knows token ids; text is the caller's.
+
+    slots: requests that run at once. chunk: prompt rows a step feeds at most.
+    """
+
+    def __init__(self, model: Model, slots: int = 4, chunk: int = 256, drafter: Drafter | None = None):
+        self.model, self.drafter, self.max_context = model, drafter, model.max_context
+        self.session = Session(model.caches(slots, chunk), slots, model.max_context)
+        self.scheduler = Scheduler(self.session, chunk)
+
+    def submit(
+        self, prompt: Sequence[int], params: SamplingParams, *, pieces: Pieces = NO_TEXT, end_ids: Sequence[int] = ()
+    ) -> Request:
+        """Queues a prompt of at least one id, under resolved parameters."""
+        vocab = self.model.config.vocab
+        check_ids(prompt, vocab, self.max_context)
+        request = Request(prompt, params, vocab, pieces, end_ids)
+        if request.room(self.max_context) <= 0:
+            request.close("length")
+        else:
+            self.scheduler.waiting.append(request)
+        return request
+
+    def cancel(self, request: Request) -> None:
+        """Ends a request now; its slot is free for the next step."""
+        if not request.done:
+            request.close("cancelled")
+            self.scheduler.release(request)
+
+    @property
+    def busy(self) -> bool:
+        return self.scheduler.busy
+
+    def step(self) -> list[Update]:
+        """One forward over everything that can run; returns what each request gained."""
+        plan = self.scheduler.plan()
+        self._draft(plan)
+        rows = self.scheduler.rows(plan)
+        forward = self._forward(plan, rows)
+        blocks = self._accept(plan, rows, forward)
+        return self._settle(plan, rows, forward, blocks)
+
+    def logits(self, ids: Sequence[int]) -> np.ndarray:
+        """float32 [T, vocab] at every position of a prompt, through the same forward and caches as generation."""
+        check_ids(ids, self.model.config.vocab, self.max_context)
+        slot = self.scheduler.borrow()
+        if slot is None:
+            raise TurbosparkError("no_slot", f"all {len(self.session.cursors)} slots are in use; logits needs one")
+        try:
+            parts = []
+            for start in range(0, len(ids), self.scheduler.chunk):
+                piece = list(ids[start : start + self.scheduler.chunk])
+                rows = Rows.of([(slot, start, piece, len(piece))])
+                self.session.begin(rows)
+                hidden = self.model(rows, self.session.layers).hidden
+                parts.append(self.model.kernels.to_numpy(self.model.logits(hidden)))
+                self.session.commit(slot, len(piece))
+            return np.concatenate(parts)
+        finally:
+            self.scheduler.give_back(slot)
+
+    def _draft(self, plan: list[Work]) -> None:
+        """Adds proposals to the decoding requests that want them."""
+        if self.drafter is None:
+            return
+        able = [w for w in plan if w.draws and len(w.ids) == 1 and self._block(w.request) > 0]
+        if not able:
+            return
+        anchors = Rows.of((w.slot, w.request.fed, w.ids, 1) for w in able)
+        params: dict[int, Any] = {w.slot: w.request.params for w in able}
+
+        def draw(slot: int, position: int, ids: Any, scores: Any) -> int:
+            return draw_from(ids, scores, params[slot].temperature, params[slot].seed, position)
+
+        counts = [self._block(w.request) for w in able]
+        for work, count, proposals in zip(able, counts, self.drafter.propose(anchors, counts, draw), strict=True):
+            work.proposals = list(proposals[:count])
+
+    def _block(self, request: Request) -> int:
+        """Proposals worth asking for: what is wanted, what a block holds, what is left to produce."""
+        wanted = request.params.speculative
+        count = 0 if wanted == "off" else MAX_BLOCK - 1 if wanted == "auto" else int(wanted)
+        return min(count, MAX_BLOCK - 1, request.room(self.max_context) - 1)
+
+    def _forward(self, plan: list[Work], rows: Rows) -> Forward:
+        taps = self.drafter.taps if self.drafter else ()
+        try:
+            self.session.begin(rows)
+            return self.model(rows, self.session.layers, taps)
+        except BaseException as error:
+            # part of the layers may have gone on: nothing of these sequences can be trusted
+            for work in plan:
+                work.request.close("error", error if isinstance(error, TurbosparkError) else None)
+                self.scheduler.release(work.request, broken=True)
+            raise
+
+    def _accept(self, plan: list[Work], rows: Rows, forward: Forward) -> list[list[Drawn] | TurbosparkError]:
+        """What the target draws for each work: nothing inside a prompt, else a token a row until one differs."""
+        wanted = [list(range(s.start + len(w.ids) - 1, s.stop)) if w.draws else [] for w, s in zip(plan, rows.spans, strict=True)]
+        index = np.concatenate([np.asarray(w, np.int64) for w in wanted])
+        logits = self.model.kernels.to_numpy(self.model.logits(forward.hidden[index])) if len(index) else None
+        blocks: list[list[Drawn] | TurbosparkError] = []
+        start = 0
+        for work, picked in zip(plan, wanted, strict=True):
+            block: list[Drawn] | TurbosparkError = []
+            if picked and logits is not None:
+                request = work.request
+                try:
+                    block = accept(logits[start : start + len(picked)], work.proposals, request.sampler, len(request.context))
+                except TurbosparkError as error:
+                    block = error
+                start += len(picked)
+            blocks.append(block)
+        return blocks
+
+    def _settle(
+        self, plan: list[Work], rows: Rows, forward: Forward, blocks: Sequence[list[Drawn] | TurbosparkError]
+    ) -> list[Update]:
+        """Cuts each block where its request ends, commits the rows behind the kept tokens, frees what is over."""
+        updates = []
+        kept: list[range] = []
+        for work, span, block in zip(plan, rows.spans, blocks, strict=True):
+            request = work.request
+            if isinstance(block, TurbosparkError):
+                self.scheduler.release(request, broken=True)
+                updates.append(request.close("error", block))
+                continue
+            if not work.draws:
+                kept.append(range(span.start, span.stop))
+                self.scheduler.fed(work, len(work.ids))
+                continue
+            tokens = [d.token for d in block]
+            pieces = [request.pieces(t) for t in tokens]
+            room = request.room(self.max_context)
+            cut = finish(tokens, pieces, request.tail, room, request.end_ids, request.stop_ids, request.params.stops)
+            # the last kept token was drawn, not fed: its row belongs to the next step
+            kept.append(range(span.start, span.start + len(work.ids) + cut.count - 1))
+            self.scheduler.fed(work, len(kept[-1]))
+            self._count(request, work, cut.count - 1)
+            updates.append(request.take(block, cut))
+            if request.done:
+                self.scheduler.release(request)
+        if self.drafter is not None:
+            self._observe(kept, rows, forward)
+        return updates
+
+    def _observe(self, kept: list[range], rows: Rows, forward: Forward) -> None:
+        """Shows the drafter the committed rows and the target's states there."""
+        if self.drafter is None or not kept:
+            return
+        index = np.concatenate([np.asarray(r, np.int64) for r in kept])
+        states: dict[Any, Any] = {layer: tap[index] for layer, tap in forward.taps.items()}
+        states["final"] = forward.hidden[index]
+        self.drafter.observe(rows.keep(kept), states)
+
+    def _count(self, request: Request, work: Work, accepted: int) -> None:
+        stats = request.stats
+        if work.proposals:
+            stats.rounds += 1
+            stats.proposed += len(work.proposals)
+            stats.accepted += accepted
+            stats.accepted_by_position += [0] * (len(work.proposals) - len(stats.accepted_by_position))
+            for i in range(accepted):
+                stats.accepted_by_position[i] += 1
+
+
+def check_ids(ids: Sequence[int], vocab: int, max_context: int) -> None:
+    """Refuses an empty prompt, ids outside the vocabulary and prompts longer than the context."""
+    if len(ids) == 0:
+        raise TurbosparkError("empty_prompt", "the prompt has no tokens; at least one is needed")
+    if len(ids) > max_context:
+        raise TurbosparkError(
+            "context_length_exceeded",
+            f"the prompt has {len(ids)} tokens, the context holds {max_context}",
+            "shorten the prompt, or load the model with a larger max_context",
+        )
+    low, high = min(ids), max(ids)
+    if low < 0 or high >= vocab:
+        raise TurbosparkError("token_out_of_range", f"token id {low if low < 0 else high} is outside a vocabulary of {vocab}")

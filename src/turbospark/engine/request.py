@@ -1,0 +1,99 @@
+"""One request: its tokens so far, what may still come, and what it measured."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from turbospark.engine.finish import Cut
+from turbospark.engine.params import SamplingParams
+from turbospark.engine.sampler import Drawn, Sampler
+from turbospark.errors import TurbosparkError
+
+Pieces = Callable[[int], bytes]
+
+
+@dataclass
+class Stats:
+    """Times are seconds since the request was submitted, or spans of them."""
+
+    prompt_tokens: int = 0
+    reused_tokens: int = 0
+    new_tokens: int = 0
+    first_token_s: float = 0.0
+    total_s: float = 0.0
+    rounds: int = 0
+    proposed: int = 0
+    accepted: int = 0
+    accepted_by_position: list[int] = field(default_factory=list)
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Decoding speed: tokens after the first over the time they took."""
+        span = self.total_s - self.first_token_s
+        return (self.new_tokens - 1) / span if span > 0 and self.new_tokens > 1 else 0.0
+
+
+@dataclass(frozen=True)
+class Update:
+    """What one step added to a request: tokens as drawn, the bytes now safe to show, and why it ended, if it did."""
+
+    request: Request
+    drawn: tuple[Drawn, ...]
+    text: bytes
+    reason: str | None
+
+
+class Request:
+    """A prompt under sampling parameters. The engine moves it; nothing here knows of caches or models."""
+
+    def __init__(self, prompt: Sequence[int], params: SamplingParams, vocab: int, pieces: Pieces, end_ids: Sequence[int]):
+        self.params = params
+        self.context = list(prompt)
+        self.prompt_length = len(prompt)
+        self.sampler = Sampler(params, prompt, vocab)
+        self.pieces = pieces
+        self.end_ids = frozenset() if params.ignore_eos else frozenset(end_ids)
+        self.stop_ids = frozenset(params.stop_token_ids or ())
+        self.tail = b""
+        self.slot: int | None = None
+        self.fed = 0
+        self.reason: str | None = None
+        self.error: TurbosparkError | None = None
+        self.stats = Stats(prompt_tokens=len(prompt))
+        self._started = time.perf_counter()
+
+    @property
+    def output(self) -> list[int]:
+        return self.context[self.prompt_length :]
+
+    @property
+    def done(self) -> bool:
+        return self.reason is not None
+
+    def room(self, max_context: int) -> int:
+        """How many more tokens may be produced."""
+        left = max_context - len(self.context)
+        return left if self.params.max_new is None else min(left, self.params.max_new - len(self.output))
+
+    def take(self, drawn: Sequence[Drawn], cut: Cut) -> Update:
+        """Makes the tokens up to the cut final."""
+        kept = tuple(drawn[: cut.count])
+        tokens = [d.token for d in kept]
+        self.context.extend(tokens)
+        self.sampler.record(tokens)
+        self.tail = cut.tail
+        now = time.perf_counter() - self._started
+        if kept and not self.stats.new_tokens:
+            self.stats.first_token_s = now
+        self.stats.new_tokens += len(kept)
+        self.stats.total_s = now
+        self.reason = cut.reason
+        return Update(self, kept, cut.text, cut.reason)
+
+    def close(self, reason: str, error: TurbosparkError | None = None) -> Update:
+        """Ends the request from outside: "cancelled", or "error" with what went wrong. Held-back text is released."""
+        self.reason, self.error = reason, error
+        text, self.tail = self.tail, b""
+        return Update(self, (), text, reason)

@@ -1,0 +1,17 @@
+"""Backend name -> its kernels."""
+
+from __future__ import annotations
+
+from turbospark.errors import TurbosparkError
+from turbospark.kernels.api import Kernels
+
+BACKENDS = ("reference",)
+
+
+def make_kernels(backend: str = "auto") -> Kernels:
+    """The kernels of a backend; "auto" takes the quickest there is on this machine."""
+    if backend not in ("auto", *BACKENDS):
+        raise TurbosparkError("unknown_backend", f"backend {backend!r} is not known; known: auto, {', '.join(BACKENDS)}")
+    from turbospark.kernels.reference import ReferenceKernels
+
+    return ReferenceKernels()

@@ -1,0 +1,18 @@
+"""The rotation tables of a model, one for each distinct rope of its layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from turbospark.config.model import MLA, Attention, ModelConfig
+from turbospark.layers.weights import Weights
+
+
+def rotations(config: ModelConfig, w: Weights, max_context: int) -> dict[Any, Any]:
+    """Rope -> the backend's table. A file may carry factors for the frequencies (GGUF: rope_freqs)."""
+    ropes = {layer.mixer.rope for layer in config.layers if isinstance(layer.mixer, Attention | MLA)}
+    tables: dict[Any, Any] = {None: None}
+    for rope in ropes - {None}:
+        factors = w.values("rope_freqs", rope.dim // 2) if w.has("rope_freqs") else None
+        tables[rope] = w.kernels.rotary(rope, max_context, factors)
+    return tables

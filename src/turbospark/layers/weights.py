@@ -1,0 +1,139 @@
+"""Named weights of a model, each checked against the shape its config asks for and used once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from turbospark import quant
+from turbospark.errors import TurbosparkError
+from turbospark.experts.base import ExpertStore
+from turbospark.experts.resident import Resident
+from turbospark.kernels.api import Kernels
+from turbospark.layers.trace import Trace
+from turbospark.quant.tensor import QTensor
+
+FP8_SCALES = ("_scale_inv", "_scale")
+
+
+class Source(Protocol):
+    """What a checkpoint offers: shapes by file name, and the tensors themselves."""
+
+    tensors: Mapping[str, Any]
+
+    def open(self, name: str) -> QTensor: ...
+
+
+class Weights:
+    """Weights under one prefix. `locate(canonical name)` gives the names a file may use for it, first found wins."""
+
+    def __init__(self, source: Source, locate: Callable[[str], Iterable[str]], kernels: Kernels, trace: Trace):
+        self.kernels = kernels
+        self.prefix = ""
+        self._source, self._locate, self._trace = source, locate, trace
+        self._used: set[str] = set()
+        self._missing: list[str] = []
+
+    def scope(self, prefix: str) -> Weights:
+        """The weights below a prefix, such as "blk.3."; they share the record of what was used."""
+        inner = object.__new__(Weights)
+        inner.__dict__.update(self.__dict__)
+        inner.prefix = self.prefix + prefix
+        return inner
+
+    @property
+    def trace(self) -> Callable[[str, Any], None]:
+        return self._trace.scoped(self.prefix)
+
+    def has(self, name: str, suffix: str = ".weight") -> bool:
+        return self._find(name + suffix) is not None
+
+    def tensor(self, name: str, shape: tuple[int, ...], suffix: str = ".weight") -> QTensor | None:
+        """The stored tensor; None when it is missing, which `check` will report. Axes of length one do not count."""
+        found = self._find(name + suffix)
+        if found is None:
+            self._missing.append(next(iter(self._locate(self.prefix + name + suffix))))
+            return None
+        self._used.add(found)
+        have = tuple(self._source.tensors[found].shape)
+        if _essential(have) != _essential(shape):
+            raise TurbosparkError(
+                "shape_mismatch",
+                f"tensor {found} has shape {list(have)}, the configuration asks for {list(shape)}",
+                "the file's weights and its configuration do not belong together",
+            )
+        return self._with_scales(self._source.open(found))
+
+    def matrix(self, name: str, *shape: int, suffix: str = ".weight") -> Any:
+        """A backend's weight, [out, in] or [heads, out, in]."""
+        tensor = self.tensor(name, shape, suffix)
+        return None if tensor is None else self.kernels.weight(tensor)
+
+    def values(self, name: str, *shape: int, suffix: str = ".weight") -> np.ndarray:
+        """The decoded float32 values of a small tensor, zeros when it is missing."""
+        tensor = self.tensor(name, shape, suffix)
+        return np.zeros(shape, np.float32) if tensor is None else quant.decode(tensor).reshape(shape)
+
+    def vector(self, name: str, *shape: int, suffix: str = ".weight", offset: bool = False) -> Any:
+        """A small array on the device; `offset` norms are stored as w and mean 1 + w."""
+        return self.kernels.vector(self.values(name, *shape, suffix=suffix) + np.float32(offset))
+
+    def experts(self, count: int, width: int, hidden: int) -> ExpertStore:
+        """Gate, up and down of every routed expert: stacked, gate and up fused, or a tensor an expert."""
+        if self.has("ffn_gate_up_exps", ""):
+            fused = self.tensor("ffn_gate_up_exps", (count, 2 * width, hidden), "")
+            down = self.tensor("ffn_down_exps", (count, hidden, width), "")
+            parts = [] if fused is None or down is None else [(f[:width], f[width:], d) for f, d in _each(fused, down)]
+        elif self.has("ffn_gate_exps.0"):
+            one = lambda role, e, *shape: self.tensor(f"ffn_{role}_exps.{e}", shape)  # noqa: E731
+            parts = [
+                (one("gate", e, width, hidden), one("up", e, width, hidden), one("down", e, hidden, width))
+                for e in range(count)
+            ]
+        else:
+            gate = self.tensor("ffn_gate_exps", (count, width, hidden))
+            up = self.tensor("ffn_up_exps", (count, width, hidden))
+            down = self.tensor("ffn_down_exps", (count, hidden, width))
+            parts = [] if gate is None or up is None or down is None else list(_each(gate, up, down))
+        if self._missing:
+            return Resident([])
+        return Resident([tuple(self.kernels.weight(part) for part in parts_of) for parts_of in parts])
+
+    def check(self, ignore: Callable[[str], bool]) -> None:
+        """Refuses, by name, what is missing and what nothing used; `ignore` names what may stay unused."""
+        if self._missing:
+            names = ", ".join(self._missing[:6]) + (", ..." if len(self._missing) > 6 else "")
+            raise TurbosparkError("missing_tensor", f"{len(self._missing)} tensors are missing: {names}")
+        unused = [name for name in self._source.tensors if name not in self._used and not ignore(name)]
+        if unused:
+            names = ", ".join(unused[:6]) + (", ..." if len(unused) > 6 else "")
+            raise TurbosparkError(
+                "unused_tensor",
+                f"{len(unused)} tensors have no place in this model: {names}",
+                "running without them would give other answers; is the architecture what the configuration says?",
+            )
+
+    def _find(self, name: str) -> str | None:
+        return next((n for n in self._locate(self.prefix + name) if n in self._source.tensors), None)
+
+    def _with_scales(self, tensor: QTensor) -> QTensor:
+        if tensor.format not in ("F8_E4M3", "F8_E5M2"):
+            return tensor
+        for suffix in FP8_SCALES:
+            name = tensor.name + suffix
+            if name in self._source.tensors:
+                self._used.add(name)
+                return quant.with_scales(tensor, self._source.open(name))
+        raise TurbosparkError(
+            "missing_scale", f"tensor {tensor.name} is {tensor.format} and has no {tensor.name}{FP8_SCALES[0]} beside it"
+        )
+
+
+def _essential(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(n for n in shape if n != 1)
+
+
+def _each(*stacks: QTensor) -> Iterable[tuple[QTensor, ...]]:
+    return (tuple(stack[e] for stack in stacks) for e in range(stacks[0].shape[0]))

@@ -1,0 +1,94 @@
+"""What every family shares: embed, layers, final norm, head; and the taps drafters read."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from turbospark.cache.base import LayerCache
+from turbospark.cache.kv import KVCache
+from turbospark.cache.latent import LatentCache
+from turbospark.cache.recurrent import RecurrentCache
+from turbospark.config.model import MLA, Attention, Layer, ModelConfig
+from turbospark.kernels.api import Kernels
+from turbospark.kernels.rows import Rows
+from turbospark.layers.rotations import rotations
+from turbospark.layers.trace import Trace
+from turbospark.layers.weights import Source, Weights
+from turbospark.models.names import locator
+
+MAX_BLOCK = 16  # rows of a verify block
+
+
+@dataclass(frozen=True)
+class Forward:
+    """hidden [R, H] after the final norm; taps: zero-based layer -> the residual stream [R, H] at its output."""
+
+    hidden: Any
+    taps: dict[int, Any]
+
+
+class Model(ABC):
+    """A family. Its file says how one layer transforms the stream and, where names differ, what they are called."""
+
+    names: ClassVar[dict[str, str]] = {}  # HF names that differ from models/names.py
+    unused: ClassVar[tuple[str, ...]] = ()  # beginnings of tensor names that may stay unused
+
+    def __init__(self, config: ModelConfig, source: Source, kind: str, kernels: Kernels, max_context: int):
+        self.config, self.kernels, self.max_context = config, kernels, max_context
+        self.trace = Trace()
+        w = Weights(source, locator(kind, self.names), kernels, self.trace)
+        self.embedding = w.matrix("token_embd", config.vocab, config.hidden)
+        self.rotations = rotations(config, w, max_context)
+        self.layers = [self.layer(layer, w.scope(f"blk.{i}.")) for i, layer in enumerate(config.layers)]
+        self.norm = w.vector("output_norm", config.hidden, offset=config.norm_offset)
+        self.output = self.embedding if config.tied else w.matrix("output", config.vocab, config.hidden)
+        w.check(lambda name: name.startswith(self.ignored(kind)))
+
+    @abstractmethod
+    def layer(self, config: Layer, w: Weights) -> Any:
+        """A layer: called with (x [R, H], rows, cache), returns the stream at its output."""
+
+    def ignored(self, kind: str) -> tuple[str, ...]:
+        """Beginnings of tensor names that a file of this kind may hold and the trunk does not read."""
+        tied = ("lm_head.", "output.weight") if self.config.tied else ()
+        heads = tuple(f"{p}{self.trunk_layers + i}." for i in range(self.config.mtp_layers) for p in ("blk.", "model.layers."))
+        return (*self.unused, *tied, *heads)
+
+    @property
+    def trunk_layers(self) -> int:
+        return len(self.config.layers)
+
+    def __call__(self, rows: Rows, caches: Sequence[LayerCache], taps: Sequence[int] = ()) -> Forward:
+        """One forward over the rows, appending them to the caches."""
+        x = self.kernels.embed(rows.ids, self.embedding)
+        if self.config.embedding_scale != 1.0:
+            x = x * self.config.embedding_scale
+        tapped = {}
+        for i, (layer, cache) in enumerate(zip(self.layers, caches, strict=True)):
+            x = layer(x, rows, cache)
+            self.trace.scoped(f"blk.{i}.")("out", x)
+            if i in taps:
+                tapped[i] = x
+        return Forward(self.kernels.norm(x, self.norm, self.config.eps), tapped)
+
+    def logits(self, hidden: Any) -> Any:
+        """hidden [R, H] after the final norm -> float32 [R, vocab]."""
+        logits = self.kernels.linear(hidden, self.output)
+        cap = self.config.output_softcap
+        return logits if cap is None else self.kernels.softcap(logits, cap)
+
+    def caches(self, slots: int, chunk: int) -> list[LayerCache]:
+        """A cache for each layer; `chunk` bounds the rows of a sequence in one forward."""
+        return [self._cache(layer.mixer, slots, max(chunk, MAX_BLOCK)) for layer in self.config.layers]
+
+    def _cache(self, mixer: Any, slots: int, slack: int) -> LayerCache:
+        kernels, context = self.kernels, self.max_context
+        if isinstance(mixer, Attention):
+            d = mixer.head_dim
+            return KVCache(kernels, slots, context, mixer.kv_heads, d, d, mixer.window, slack)
+        if isinstance(mixer, MLA):
+            return LatentCache(kernels, slots, context, mixer.latent, mixer.rope.dim)
+        return RecurrentCache(kernels, slots, mixer, MAX_BLOCK)

@@ -1,0 +1,173 @@
+"""A loaded model: text in, text out, over the engine that knows ids only."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from turbospark.config.model import ModelConfig
+from turbospark.config.registry import read_config
+from turbospark.engine.loop import NO_TEXT, Engine
+from turbospark.engine.params import SamplingParams
+from turbospark.engine.request import Request, Stats
+from turbospark.engine.sampler import Drawn
+from turbospark.errors import TurbosparkError
+from turbospark.formats.checkpoint import Checkpoint
+from turbospark.kernels.registry import make_kernels
+from turbospark.models.registry import model_class
+
+Prompt = str | Sequence[Mapping[str, Any]] | Sequence[int]
+
+
+@dataclass(frozen=True)
+class Completion:
+    """text, token_ids and logprobs (when asked for) end at the same token. params: as they were run, the seed included."""
+
+    text: str
+    token_ids: list[int]
+    finish_reason: str
+    stats: Stats
+    params: SamplingParams
+    logprobs: list[Drawn] | None = None
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A piece of a streamed answer; the last one has a finish_reason."""
+
+    text: str
+    token_ids: list[int]
+    finish_reason: str | None
+
+
+class LanguageModel:
+    """What `turbospark.load` returns. `tokenizer` is None for a folder without one: prompts are token ids then."""
+
+    def __init__(self, checkpoint: Checkpoint, config: ModelConfig, tokenizer: Any, engine: Engine):
+        self.checkpoint, self.config, self.tokenizer, self.engine = checkpoint, config, tokenizer, engine
+
+    def generate(self, prompt: Prompt, params: SamplingParams | None = None) -> Completion:
+        """Runs one prompt to its end: a string is completed as it is, messages go through the chat template."""
+        request = self.submit(prompt, params)
+        stream = TextOf(request)
+        for _ in stream.chunks(self.engine):
+            pass
+        return stream.completion()
+
+    def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Iterator[Chunk]:
+        """The same, piece by piece. Leaving the loop early cancels the request."""
+        request = self.submit(prompt, params)
+        yield from TextOf(request).chunks(self.engine)
+
+    def submit(self, prompt: Prompt, params: SamplingParams | None = None) -> Request:
+        """Queues a prompt in the engine, for callers that step it themselves."""
+        resolved = (params or SamplingParams()).resolve(self.config.generation, self.config.vocab)
+        if resolved.stop and self.tokenizer is None:
+            raise TurbosparkError("no_tokenizer", "stop strings need a tokenizer, and this model has none")
+        pieces, ends = (NO_TEXT, ()) if self.tokenizer is None else (self.tokenizer.piece, self.tokenizer.end_ids)
+        return self.engine.submit(self.encode(prompt), resolved, pieces=pieces, end_ids=ends)
+
+    def encode(self, prompt: Prompt) -> list[int]:
+        """The token ids of a prompt."""
+        if isinstance(prompt, str):
+            return self._text_tokenizer().encode(prompt)
+        if len(prompt) and isinstance(prompt[0], Mapping):
+            tokenizer = self._text_tokenizer()
+            return tokenizer.encode(tokenizer.chat(prompt), special=True)
+        return _ids(prompt)
+
+    def logits(self, token_ids: Sequence[int]) -> np.ndarray:
+        """float32 [T, vocab] at all positions, through the same forward and caches as generation."""
+        return self.engine.logits(_ids(token_ids))
+
+    def _text_tokenizer(self) -> Any:
+        if self.tokenizer is None:
+            raise TurbosparkError("no_tokenizer", "this model has no tokenizer; give token ids")
+        return self.tokenizer
+
+
+class TextOf:
+    """Drives the engine until one request ends, and turns its bytes into text."""
+
+    def __init__(self, request: Request):
+        from turbospark.tokenizer.stream import Utf8Stream
+
+        self.request = request
+        self._utf8 = Utf8Stream()
+        self._text: list[str] = []
+        self._drawn: list[Drawn] = []
+
+    def chunks(self, engine: Engine) -> Iterator[Chunk]:
+        request = self.request
+        try:
+            if request.done:
+                yield self._chunk(b"", [], request.reason)
+            while not request.done:
+                for update in engine.step():
+                    if update.request is request:
+                        yield self._chunk(update.text, list(update.drawn), update.reason)
+        finally:
+            engine.cancel(request)
+        if request.error is not None:
+            raise request.error
+
+    def completion(self) -> Completion:
+        request = self.request
+        logprobs = self._drawn if request.params.logprobs is not None else None
+        return Completion(
+            "".join(self._text), request.output, str(request.reason), request.stats, request.params, logprobs
+        )
+
+    def _chunk(self, data: bytes, drawn: list[Drawn], reason: str | None) -> Chunk:
+        text = self._utf8.push(data) + (self._utf8.close() if reason else "")
+        self._text.append(text)
+        self._drawn += drawn
+        return Chunk(text, [d.token for d in drawn], reason)
+
+
+def load(
+    path: str | os.PathLike[str], backend: str = "auto", max_context: int | None = None, *, slots: int = 4, chunk: int = 256
+) -> LanguageModel:
+    """Opens an alias, a GGUF file (single or split) or an HF folder.
+
+    max_context: positions a sequence may have; None takes the model's own, as far as memory goes. slots: requests
+    that run at once. chunk: prompt rows of a step.
+    """
+    from turbospark.catalog import resolve
+    from turbospark.formats import open_checkpoint
+    from turbospark.tokenizer import load_tokenizer
+
+    checkpoint = open_checkpoint(resolve(path))
+    config = read_config(checkpoint)
+    context = choose_context(config, max_context, slots)
+    model = model_class(config.family)(config, checkpoint, checkpoint.kind, make_kernels(backend), context)
+    return LanguageModel(checkpoint, config, load_tokenizer(checkpoint), Engine(model, slots, chunk))
+
+
+def choose_context(config: ModelConfig, asked: int | None, slots: int) -> int:
+    """The positions a sequence may have; more than the model was made for is refused."""
+    if asked is None:
+        return config.context
+    if not 1 <= asked <= config.context:
+        raise TurbosparkError(
+            "bad_context", f"max_context is {asked}, this model's own is {config.context}", "ask for at most the model's own"
+        )
+    return asked
+
+
+def _ids(prompt: Any) -> list[int]:
+    try:
+        ids = [int(i) for i in prompt]
+        exact = all(not isinstance(i, float | str | bool) for i in prompt)
+    except (TypeError, ValueError):
+        exact = False
+    if not exact:
+        raise TurbosparkError("bad_prompt", f"a prompt is a text, a list of messages or a list of token ids, not {str(prompt)[:60]!r}")
+    return ids
+
+
+
