@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from turbospark.config.model import MoE, Rope
 from turbospark.kernels import rotation
@@ -22,6 +23,8 @@ class ReferenceKernels(Kernels):
 
     def __init__(self, decoded_bytes: int = DECODED_BYTES):
         self.decoded_left = decoded_bytes
+        # row products are too small to share: two spinning BLAS threads took ten times as long as one
+        self._blas = threadpool_limits(1, "blas")
 
     def weight(self, tensor: QTensor) -> Matrix:
         needed = 4 * int(np.prod(tensor.shape))
