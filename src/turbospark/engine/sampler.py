@@ -57,7 +57,7 @@ class Sampler:
             )
         best = int(logits.argmax())  # a NaN counts as the largest, so this one pass checks them all
         _finite(logits[best], position)
-        values = self._shape(logits, extra)
+        values = self.shape(logits, extra)
         if values is not logits:
             best = int(values.argmax())
             if values[best] == -np.inf:
@@ -69,7 +69,9 @@ class Sampler:
         if self.params.greedy:
             token = best
         else:
-            token = draw_from(*self._survivors(values), self.params.temperature, self.params.seed, position)
+            token = draw_from(
+                *survivors(values, self.params), self.params.temperature, self.params.seed, position
+            )
         return self._report(token, logits)
 
     def record(self, tokens: Sequence[int]) -> None:
@@ -88,7 +90,7 @@ class Sampler:
             )
         return ids
 
-    def _shape(self, logits: np.ndarray, extra: Sequence[int]) -> np.ndarray:
+    def shape(self, logits: np.ndarray, extra: Sequence[int] = ()) -> np.ndarray:
         """The logits after bias and penalties: float64, or `logits` itself when there are none."""
         if not self._penalties and not len(self._bias_ids):
             return logits
@@ -114,21 +116,6 @@ class Sampler:
         # A penalty that overflows is no ban, and no infinity.
         values[ids] = np.where(old == -np.inf, old, np.clip(new, -_LARGEST, _LARGEST))
 
-    def _survivors(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Ids that top-k, top-p and min-p leave, ascending, and their values; the best is always there."""
-        p = self.params
-        ids = np.arange(len(values))
-        if 0 < p.top_k < len(values):
-            ids = largest(values, p.top_k)
-            values = values[ids]
-        if p.top_p < 1:
-            kept = _nucleus(values, p.temperature, p.top_p)
-            ids, values = ids[kept], values[kept]
-        if p.min_p > 0:
-            kept = _scores(values, p.temperature) >= np.log(p.min_p)
-            ids, values = ids[kept], values[kept]
-        return ids, values
-
     def _report(self, token: int, logits: np.ndarray) -> Drawn:
         if self.params.logprobs is None:
             return Drawn(token)
@@ -152,6 +139,24 @@ def draw_from(ids: np.ndarray, scores: np.ndarray, temperature: float, seed: int
     if temperature > 0:
         scores = _scores(scores, temperature) + gumbel(seed, position, ids)
     return int(ids[scores == scores.max()].min())
+
+
+def survivors(values: np.ndarray, params: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The ids [n] that top-k, top-p and min-p leave, ascending, and their values; the best is always there.
+
+    values: [vocab], of which the best is finite. params: resolved, with a temperature above 0.
+    """
+    ids = np.arange(len(values))
+    if 0 < params.top_k < len(values):
+        ids = largest(values, params.top_k)
+        values = values[ids]
+    if params.top_p < 1:
+        kept = _nucleus(values, params.temperature, params.top_p)
+        ids, values = ids[kept], values[kept]
+    if params.min_p > 0:
+        kept = _scores(values, params.temperature) >= np.log(params.min_p)
+        ids, values = ids[kept], values[kept]
+    return ids, values
 
 
 def largest(values: np.ndarray, count: int) -> np.ndarray:
