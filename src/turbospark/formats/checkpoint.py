@@ -10,10 +10,11 @@ from typing import Any, Literal
 
 from turbospark.errors import TurbosparkError
 from turbospark.formats.mapped import MappedFile
+from turbospark.formats.message import shown
 from turbospark.quant.formats import FORMATS
 from turbospark.quant.tensor import QTensor
 
-# open as they are, with nothing to decode
+# numbers that open as they are
 PLAIN = ("I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL")
 
 
@@ -66,10 +67,10 @@ class Checkpoint:
         """
         info = self.tensors.get(name)
         if info is None:
-            message = f"{self.path} has no tensor {name!r} among its {len(self.tensors)}"
+            message = f"{self.path} has no tensor {shown(name)} among its {len(self.tensors)}"
             raise TurbosparkError("tensor_missing", message)
         if info.format not in FORMATS and info.format not in PLAIN:
-            message = f"tensor {name!r} of {info.file} has format {info.format}, which is not supported"
+            message = f"tensor {shown(name)} of {info.file} has format {info.format}, which is not supported"
             hint = "supported: " + ", ".join([*FORMATS, *PLAIN])
             raise TurbosparkError("unsupported_format", message, hint)
         mapped = self.maps[info.file]
@@ -78,21 +79,3 @@ class Checkpoint:
         row_bytes = info.nbytes // rows if rows else 0
         data = mapped.data[info.offset : info.offset + info.nbytes].reshape(*info.shape[:-1], row_bytes)
         return QTensor(name, info.format, info.shape, data)
-
-
-def listed(names: list[str], most: int = 40) -> str:
-    """Names for an error message, the first `most` of them."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
-
-
-def open_checkpoint(path: str | Path) -> Checkpoint:
-    """Opens a GGUF file (any part of a split one) or a Hugging Face folder, told apart by what is there.
-
-    Only headers are read. Raises `file_missing`, `file_empty`, `unknown_file` and what the readers raise.
-    """
-    from turbospark.formats.gguf import read_gguf
-    from turbospark.formats.shards import read_folder
-
-    path = Path(path)
-    return read_folder(path) if path.is_dir() else read_gguf(path)

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from turbospark.errors import TurbosparkError
-from turbospark.formats.checkpoint import Checkpoint, TensorInfo, listed
+from turbospark.formats.checkpoint import Checkpoint, TensorInfo
 from turbospark.formats.ggml_types import GGML_TYPES
 from turbospark.formats.gguf_header import U32, U64, GGUFMetadata, Header
 from turbospark.formats.mapped import MappedFile
+from turbospark.formats.message import listed, shown
 
 ALIGNMENT = "general.alignment"
 DEFAULT_ALIGNMENT = 32
@@ -26,7 +27,7 @@ FOREIGN = {  # how other files begin, and what helps
     b"tjgg": "it is a GGML model of before August 2023: convert the original again",
     b"algg": "it is a GGML adapter of before August 2023: convert the original again",
     b"PK\x03\x04": "it is a zip archive or a PyTorch file: convert it to safetensors or GGUF",
-    b"\x80\x02": "it is a Python pickle: convert it to safetensors or GGUF",
+    b"\x80": "it is a Python pickle: convert it to safetensors or GGUF",
     b"vers": "it may be a Git LFS pointer: fetch the file itself with `git lfs pull`",
     b"<!": "it is a web page: download the file itself",
     b"<h": "it is a web page: download the file itself",
@@ -58,7 +59,7 @@ def read_gguf(path: str | Path) -> Checkpoint:
     for part in parts:
         for name, info in part.tensors.items():
             if name in tensors:
-                message = f"tensor {name!r} is in {tensors[name].file} and again in {info.file}"
+                message = f"tensor {shown(name)} is in {tensors[name].file} and again in {info.file}"
                 raise TurbosparkError("bad_gguf", message, "one of the parts may be of another model")
             tensors[name] = info
     total = _integer(parts[0], "split.tensors.count", len(tensors))
@@ -91,7 +92,7 @@ def _read_split(part: Part, count: int) -> list[Part]:
 def _integer(part: Part, key: str, default: int) -> int:
     value = part.metadata.get(key, default)
     if type(value) is not int:
-        raise TurbosparkError("bad_gguf", f"{part.file.path}: {key} must be an integer, is {value!r}")
+        raise TurbosparkError("bad_gguf", f"{part.file.path}: {key} must be an integer, is {shown(value)}")
     return value
 
 
@@ -105,7 +106,7 @@ def read_part(path: Path) -> Part:
     for index in range(key_count):
         key = header.string(f"metadata key {index} of {key_count}", MAX_KEY_BYTES)
         if key in values:
-            raise header.refuse(f"metadata key {key!r} is there twice")
+            raise header.refuse(f"metadata key {shown(key)} is there twice")
         values[key] = header.value(key, only=U32 if key == ALIGNMENT else None)
     alignment = values.get(ALIGNMENT, DEFAULT_ALIGNMENT)
     _check_alignment(header, alignment)
@@ -120,7 +121,7 @@ def _check_magic(header: Header) -> None:
     if magic not in (b"GGUF", b"FUGG"):
         hints = [hint for start, hint in FOREIGN.items() if magic.startswith(start)]
         hint = hints[0] if hints else "a model is a .gguf file or a folder with config.json and safetensors"
-        raise TurbosparkError("unknown_file", f"{path} is not a GGUF file: it begins with {magic!r}", hint)
+        raise TurbosparkError("unknown_file", f"{path} is not a GGUF file: it begins with {shown(magic)}", hint)
     version = header.number(U32, "the version")
     if magic == b"FUGG" or (version and version & 0xFFFF == 0):
         raise TurbosparkError("unsupported_gguf", f"{path} is a big-endian GGUF file, little-endian is read")
@@ -144,14 +145,14 @@ def _read_tensors(header: Header, count: int, alignment: int) -> dict[str, Tenso
     for index in range(count):
         name = header.string(f"the name of tensor {index} of {count}", MAX_NAME_BYTES)
         if name in tensors:
-            raise header.refuse(f"tensor {name!r} is there twice")
+            raise header.refuse(f"tensor {shown(name)} is there twice")
         tensors[name] = _read_tensor(header, name, alignment)
     return _place(header, tensors, base=-(-header.at // alignment) * alignment)
 
 
 def _read_tensor(header: Header, name: str, alignment: int) -> TensorInfo:
     """One entry of the list. Its offset counts from the data section still; an unknown type has 0 bytes."""
-    what = f"tensor {name!r}"
+    what = f"tensor {shown(name)}"
     dims = header.number(U32, f"the number of dimensions of {what}")
     if dims > MAX_DIMS:
         raise header.refuse(f"{what} has {dims} dimensions, at most {MAX_DIMS} are read")
@@ -184,9 +185,9 @@ def _place(header: Header, tensors: dict[str, TensorInfo], base: int) -> dict[st
         start = base + info.offset
         nbytes = info.nbytes or max(limit - start, 1)
         if start + nbytes > size:
-            raise header.cut(f"tensor {name!r}", nbytes, start)
+            raise header.file.cut(f"tensor {shown(name)}", nbytes, start)
         if start + nbytes > limit:
-            message = f"tensor {name!r} needs {nbytes} bytes at byte {start}, the next one begins at {limit}"
+            message = f"tensor {shown(name)} needs {nbytes} bytes at byte {start}, the next one begins at {limit}"
             raise header.refuse(message)
         placed[name] = replace(info, offset=start, nbytes=nbytes)
     return {name: placed[name] for name in tensors}

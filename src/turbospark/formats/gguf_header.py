@@ -13,6 +13,7 @@ import numpy as np
 
 from turbospark.errors import TurbosparkError
 from turbospark.formats.mapped import MappedFile
+from turbospark.formats.message import shown
 
 TYPE_NAMES = ("u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64", "i64", "f64")
 U32, BOOL, STRING, ARRAY, U64 = 4, 7, 8, 9, 10
@@ -47,7 +48,7 @@ class Header:
         """Moves over `count` bytes and returns where they begin."""
         start = self.at
         if count > self.file.size - start:
-            raise self.cut(what, count, start)
+            raise self.file.cut(what, count, start)
         self.at = start + count
         return start
 
@@ -62,7 +63,7 @@ class Header:
         """A 64-bit count of entries of `least` bytes or more each; refused when the file cannot hold them."""
         count = self.number(U64, f"the number of {what}")
         if count * least > self.file.size - self.at:
-            raise self.cut(f"{count} {what}", count * least, self.at)
+            raise self.file.cut(f"{count} {what}", count * least, self.at)
         return count
 
     def string(self, what: str, limit: int | None = None) -> str:
@@ -78,8 +79,8 @@ class Header:
 
         Arrays of arrays are refused, as by llama.cpp: nothing writes them.
         """
-        what = f"the value of {key!r}"
-        code = self.number(U32, f"the type of {key!r}")
+        what = f"the value of {shown(key)}"
+        code = self.number(U32, f"the type of {shown(key)}")
         if only is not None and code != only:
             raise self.refuse(f"{what} must be {type_name(only)}, is {type_name(code)}")
         if code == STRING:
@@ -115,7 +116,7 @@ class Header:
             if stop <= size:
                 stop += length(data, at)[0]
             if stop > size:
-                raise self.cut(f"string {index} of {count} in {what}", stop - at, at)
+                raise self.file.cut(f"string {index} of {count} in {what}", stop - at, at)
             at = stop
         self.at = at
 
@@ -130,11 +131,6 @@ class Header:
             at = start + length(data, at)[0]
             texts.append(data[start:at].decode("utf-8", "surrogateescape"))
         return texts
-
-    def cut(self, what: str, needs: int, at: int) -> TurbosparkError:
-        has = max(self.file.size - at, 0)
-        message = f"{self.file.path} is cut or corrupt: {what} needs {needs} bytes at byte {at}, has {has}"
-        return TurbosparkError("file_cut", message, "download or copy it again")
 
     def refuse(self, message: str) -> TurbosparkError:
         return TurbosparkError("bad_gguf", f"{self.file.path}: {message}")

@@ -36,6 +36,12 @@ class MappedFile:
             raise TurbosparkError("file_unreadable", f"{path} cannot be read: {error}") from None
         self.data = np.frombuffer(self.map, np.uint8)
 
+    def cut(self, what: str, needs: int, at: int) -> TurbosparkError:
+        """The error for `what`, which needs `needs` bytes at byte `at` and finds fewer."""
+        has = max(self.size - at, 0)
+        message = f"{self.path} is cut or corrupt: {what} needs {needs} bytes at byte {at}, has {has}"
+        return TurbosparkError("file_cut", message, "download or copy it again")
+
     def check_size(self) -> None:
         """Refuses a file that was cut or grown in place since it was mapped (`file_changed`)."""
         size = self.map.size()
