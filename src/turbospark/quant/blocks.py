@@ -12,6 +12,14 @@ def fields(blocks: np.ndarray, layout: np.dtype) -> np.ndarray:
     return blocks.view(layout)[..., 0]
 
 
+def store(layout: np.dtype, shape: tuple[int, ...], **parts: np.ndarray) -> np.ndarray:
+    """The inverse of `fields`: named fields [*shape, ...] to bytes uint8 [*shape, nbytes]."""
+    block = np.empty(shape, layout)
+    for name, part in parts.items():
+        block[name] = part
+    return block[..., None].view(np.uint8)
+
+
 def widen(field: np.ndarray) -> np.ndarray:
     """A stored scale [...] as float32 [..., 1], ready to multiply the values of its block."""
     return field.astype(np.float32)[..., None]

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from turbospark.quant.blocks import fields, planes, widen
+from turbospark.quant.blocks import fields, pack_planes, planes, store, widen
+from turbospark.quant.rounding import centred, shifted
 from turbospark.quant.tensor import Format
 
 LAYOUT_0 = np.dtype([("d", "<f2"), ("q", "u1", 16)])
@@ -35,5 +36,20 @@ def decode_1(blocks: np.ndarray) -> np.ndarray:
     return values
 
 
-Q4_0 = Format("Q4_0", 32, LAYOUT_0.itemsize, decode_0)
-Q4_1 = Format("Q4_1", 32, LAYOUT_1.itemsize, decode_1)
+def pack_halves(codes: np.ndarray) -> np.ndarray:
+    """Codes of 4 bits uint8 [..., 32] to the 16 bytes of a block."""
+    return pack_planes(codes.reshape(*codes.shape[:-1], 2, 16), 4)
+
+
+def encode_0(values: np.ndarray) -> np.ndarray:
+    d, codes = centred(values, 4)
+    return store(LAYOUT_0, values.shape[:-1], d=d[..., 0], q=pack_halves(codes))
+
+
+def encode_1(values: np.ndarray) -> np.ndarray:
+    d, low, codes = shifted(values, 4)
+    return store(LAYOUT_1, values.shape[:-1], d=d[..., 0], m=low[..., 0], q=pack_halves(codes))
+
+
+Q4_0 = Format("Q4_0", 32, LAYOUT_0.itemsize, decode_0, encode_0)
+Q4_1 = Format("Q4_1", 32, LAYOUT_1.itemsize, decode_1, encode_1)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from turbospark.quant.blocks import fields, planes, widen
+from turbospark.quant.blocks import fields, pack_planes, planes, store, widen
+from turbospark.quant.rounding import nearest, reciprocal
 from turbospark.quant.tensor import Format
 
 LAYOUT_4 = np.dtype([("d", "<f2"), ("dmin", "<f2"), ("scales", "u1", 12), ("q", "u1", 128)])
@@ -54,5 +55,46 @@ def decode_5(blocks: np.ndarray) -> np.ndarray:
     return _apply_scales(block, _nibbles(block) | planes(block["high"], 1) << np.uint8(4))
 
 
-Q4_K = Format("Q4_K", 256, LAYOUT_4.itemsize, decode_4)
-Q5_K = Format("Q5_K", 256, LAYOUT_5.itemsize, decode_5)
+def pack_scales(scale: np.ndarray, low: np.ndarray) -> np.ndarray:
+    """The inverse of `unpack_scales`: two uint8 [..., 8] to bytes [..., 12]."""
+    first = scale[..., :4] | scale[..., 4:] >> 4 << 6
+    second = low[..., :4] | low[..., 4:] >> 4 << 6
+    nibbles = scale[..., 4:] & 15 | low[..., 4:] << 4
+    return np.concatenate([first, second, nibbles], axis=-1)
+
+
+def _six_bits(wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Steps [..., 8] as (float16 unit [...], whole multiples uint8 0..63, what the two make together)."""
+    unit = (wanted.max(axis=-1, keepdims=True) / np.float32(63)).astype(np.float16)
+    multiples = nearest(wanted * reciprocal(unit.astype(np.float32)), 0, 63)
+    return unit[..., 0], multiples.astype(np.uint8), unit.astype(np.float32) * multiples
+
+
+def _fit(values: np.ndarray, top: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Values [..., 256] to codes 0..top uint8 [..., 8, 32] and the scale fields."""
+    groups = values.reshape(*values.shape[:-1], 8, 32)
+    dmin, low, lowest = _six_bits(np.maximum(-groups.min(axis=-1), 0))
+    d, scale, step = _six_bits(np.maximum(groups.max(axis=-1) + lowest, 0) / np.float32(top))
+    codes = nearest((groups + lowest[..., None]) * reciprocal(step)[..., None], 0, top).astype(np.uint8)
+    return codes, {"d": d, "dmin": dmin, "scales": pack_scales(scale, low)}
+
+
+def _pack_nibbles(codes: np.ndarray) -> np.ndarray:
+    """The inverse of `_nibbles`: uint8 [..., 8, 32] to bytes [..., 128]."""
+    shape = codes.shape[:-2]
+    return pack_planes(codes.reshape(*shape, 4, 2, 32), 4).reshape(*shape, 128)
+
+
+def encode_4(values: np.ndarray) -> np.ndarray:
+    codes, scales = _fit(values, 15)
+    return store(LAYOUT_4, values.shape[:-1], q=_pack_nibbles(codes), **scales)
+
+
+def encode_5(values: np.ndarray) -> np.ndarray:
+    codes, scales = _fit(values, 31)
+    high = pack_planes(codes >> np.uint8(4), 1)
+    return store(LAYOUT_5, values.shape[:-1], q=_pack_nibbles(codes & np.uint8(15)), high=high, **scales)
+
+
+Q4_K = Format("Q4_K", 256, LAYOUT_4.itemsize, decode_4, encode_4)
+Q5_K = Format("Q5_K", 256, LAYOUT_5.itemsize, decode_5, encode_5)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from turbospark.quant.blocks import fields, planes, widen
+from turbospark.quant.blocks import fields, pack_planes, planes, store, widen
+from turbospark.quant.rounding import nearest, peak, reciprocal
 from turbospark.quant.tensor import Format
 
 LAYOUT = np.dtype([("q", "u1", 128), ("high", "u1", 64), ("scales", "i1", 16), ("d", "<f2")])
@@ -25,4 +26,17 @@ def decode(blocks: np.ndarray) -> np.ndarray:
     return values.reshape(*shape, 256)
 
 
-Q6_K = Format("Q6_K", 256, LAYOUT.itemsize, decode)
+def encode(values: np.ndarray) -> np.ndarray:
+    shape = values.shape[:-1]
+    groups = values.reshape(*shape, 16, 16)
+    step = peak(groups)[..., 0] / np.float32(-32)
+    d = (peak(step) / np.float32(-128)).astype(np.float16)
+    scales = nearest(step * reciprocal(d.astype(np.float32)), -128, 127)
+    codes = nearest(groups * reciprocal(d.astype(np.float32) * scales)[..., None], -32, 31) + 32
+    codes = codes.astype(np.uint8).reshape(*shape, 256)
+    low = pack_planes((codes & np.uint8(15)).reshape(*shape, 2, 2, 64), 4).reshape(*shape, 128)
+    high = pack_planes((codes >> np.uint8(4)).reshape(*shape, 2, 4, 32), 2).reshape(*shape, 64)
+    return store(LAYOUT, shape, q=low, high=high, scales=scales, d=d[..., 0])
+
+
+Q6_K = Format("Q6_K", 256, LAYOUT.itemsize, decode, encode)
