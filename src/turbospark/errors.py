@@ -2,7 +2,7 @@
 
 
 class TurbosparkError(Exception):
-    """Raised for every bad input. `code` is stable and snake_case, `message` names the thing, `hint` says what helps."""
+    """Raised for every bad input: a stable snake_case `code`, a `message` that names the thing, a `hint` that helps."""
 
     def __init__(self, code: str, message: str, hint: str = ""):
         super().__init__(message)

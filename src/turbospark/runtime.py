@@ -25,7 +25,7 @@ Prompt = str | Sequence[Mapping[str, Any]] | Sequence[int]
 
 @dataclass(frozen=True)
 class Completion:
-    """text, token_ids and logprobs (when asked for) end at the same token. params: as they were run, the seed included."""
+    """text, token_ids and logprobs (when asked for) end at the same token; params are as run, the seed included."""
 
     text: str
     token_ids: list[int]
@@ -130,7 +130,12 @@ class TextOf:
 
 
 def load(
-    path: str | os.PathLike[str], backend: str = "auto", max_context: int | None = None, *, slots: int = 4, chunk: int = 256
+    path: str | os.PathLike[str],
+    backend: str = "auto",
+    max_context: int | None = None,
+    *,
+    slots: int = 4,
+    chunk: int = 256,
 ) -> LanguageModel:
     """Opens an alias, a GGUF file (single or split) or an HF folder.
 
@@ -154,7 +159,9 @@ def choose_context(config: ModelConfig, asked: int | None, slots: int) -> int:
         return config.context
     if not 1 <= asked <= config.context:
         raise TurbosparkError(
-            "bad_context", f"max_context is {asked}, this model's own is {config.context}", "ask for at most the model's own"
+            "bad_context",
+            f"max_context is {asked}, this model's own is {config.context}",
+            "ask for at most the model's own",
         )
     return asked
 
@@ -166,8 +173,8 @@ def _ids(prompt: Any) -> list[int]:
     except (TypeError, ValueError):
         exact = False
     if not exact:
-        raise TurbosparkError("bad_prompt", f"a prompt is a text, a list of messages or a list of token ids, not {str(prompt)[:60]!r}")
+        raise TurbosparkError(
+            "bad_prompt",
+            f"a prompt is a text, a list of messages or a list of token ids, not {str(prompt)[:60]!r}",
+        )
     return ids
-
-
-

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -27,7 +28,9 @@ def some_ids(count: int, vocab: int, seed: int = 0) -> list[int]:
     return np.random.default_rng(seed).integers(0, vocab, count).tolist()
 
 
-def feed(model: Model, session: Session, parts: Sequence[tuple[int, Sequence[int]]], certain: bool = True) -> np.ndarray:
+def feed(
+    model: Model, session: Session, parts: Sequence[tuple[int, Sequence[int]]], certain: bool = True
+) -> np.ndarray:
     """One forward over (slot, ids) parts at their slots' cursors; commits them when certain. Logits [R, vocab]."""
     rows = Rows.of((slot, session.length(slot), ids, len(ids) if certain else 1) for slot, ids in parts)
     session.begin(rows)
@@ -46,7 +49,7 @@ def in_pieces(model: Model, ids: Sequence[int], cuts: Sequence[int]) -> np.ndarr
     """Logits of a prompt fed in pieces that end at `cuts` and at its end."""
     session = new_session(model)
     bounds = [0, *cuts, len(ids)]
-    return np.concatenate([feed(model, session, [(0, ids[a:b])]) for a, b in zip(bounds, bounds[1:], strict=False)])
+    return np.concatenate([feed(model, session, [(0, ids[a:b])]) for a, b in pairwise(bounds)])
 
 
 def check_groupings(model: Model, length: int = 70) -> None:
@@ -85,7 +88,10 @@ def check_prefix_hit(model: Model, ids: Sequence[int]) -> None:
             engine.step()
         return request.output, request.stats.reused_tokens
 
-    longer, diverging = [*ids, *some_ids(9, model.config.vocab, 3)], [*ids[:-5], *some_ids(11, model.config.vocab, 4)]
+    longer, diverging = (
+        [*ids, *some_ids(9, model.config.vocab, 3)],
+        [*ids[:-5], *some_ids(11, model.config.vocab, 4)],
+    )
     warm = Engine(model, slots=1, chunk=CHUNK)
     for prompt in (ids, ids, longer, diverging, ids):
         fresh, _ = answer(Engine(model, slots=1, chunk=CHUNK), prompt)
@@ -109,7 +115,10 @@ def check_verify_blocks(model: Model, ids: Sequence[int], whole: np.ndarray) -> 
 
 
 def check_sees_noise(
-    names: Sequence[str], logits_with_noise_on: Callable[[str], np.ndarray], theirs: np.ndarray, limit: float = 1e-3
+    names: Sequence[str],
+    logits_with_noise_on: Callable[[str], np.ndarray],
+    theirs: np.ndarray,
+    limit: float = 1e-3,
 ) -> None:
     """Noise of 3 % on any one tensor must show in the logits: else the parity test is blind to it."""
     blind = [name for name in names if difference(logits_with_noise_on(name), theirs) < limit]

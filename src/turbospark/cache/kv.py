@@ -19,7 +19,15 @@ class KVCache(LayerCache):
     """
 
     def __init__(
-        self, kernels: Kernels, slots: int, context: int, kv_heads: int, key_dim: int, value_dim: int, window: int | None, slack: int
+        self,
+        kernels: Kernels,
+        slots: int,
+        context: int,
+        kv_heads: int,
+        key_dim: int,
+        value_dim: int,
+        window: int | None,
+        slack: int,
     ):
         needed = context if window is None else min(context, window + slack)
         self.capacity = -(-needed // BLOCK) * BLOCK

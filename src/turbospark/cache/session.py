@@ -57,7 +57,9 @@ class Session:
         for span in rows.spans:
             cursor, first = self.cursors[span.slot], int(rows.positions[span.start])
             if cursor.pending is not None or first != len(cursor.tokens):
-                raise RuntimeError(f"slot {span.slot} stands at {len(cursor.tokens)}, rows start at {first}, or uncommitted")
+                raise RuntimeError(
+                    f"slot {span.slot} stands at {len(cursor.tokens)}, rows start at {first}, or uncommitted"
+                )
             self._check_room(span, first)
             cursor.pending = ([int(i) for i in rows.ids[span.start : span.stop]], span.certain)
             cursor.written = max(cursor.written, first + len(span))
@@ -86,7 +88,7 @@ class Session:
         best: Prefix | None = None
         for slot, cursor in enumerate(self.cursors):
             common = _common(cursor.tokens, ids[:-1])
-            lengths = [(s.length, s) for s in cursor.snapshots if s.length <= common]
+            lengths: list[tuple[int, Snapshot | None]] = [(s.length, s) for s in cursor.snapshots if s.length <= common]
             if all(layer.reaches(common, len(cursor.tokens), cursor.written) for layer in self.layers):
                 lengths.append((common, None))
             for length, snapshot in lengths:

@@ -9,22 +9,23 @@ from typing import Any
 from turbospark.errors import TurbosparkError
 
 _REQUIRED: Any = object()
+Text, Whole = str, int  # inside the class these names are methods
 
 
 class Keys:
     """Typed access to a mapping; `prefix` is put before every name ("llama." in a GGUF)."""
 
-    def __init__(self, values: Mapping[str, Any], where: str, prefix: str = ""):
+    def __init__(self, values: Mapping[Text, Any], where: Text, prefix: Text = ""):
         self.values, self.where, self.prefix = values, where, prefix
 
-    def has(self, name: str) -> bool:
+    def has(self, name: Text) -> bool:
         return self.values.get(self.prefix + name) is not None
 
-    def get(self, name: str, default: Any = None) -> Any:
+    def get(self, name: Text, default: Any = None) -> Any:
         value = self.values.get(self.prefix + name)
         return default if value is None else value
 
-    def int(self, name: str, default: Any = _REQUIRED, minimum: int = 0) -> Any:
+    def int(self, name: Text, default: Any = _REQUIRED, minimum: int = 0) -> Any:
         """A whole number, at least `minimum`."""
         value = self._value(name, default)
         if value is default and default is not _REQUIRED:
@@ -35,7 +36,7 @@ class Keys:
             raise self.wrong(name, value, f"a whole number from {minimum} to {(1 << 31) - 1}")
         return value
 
-    def float(self, name: str, default: Any = _REQUIRED) -> Any:
+    def float(self, name: Text, default: Any = _REQUIRED) -> Any:
         """A finite number."""
         value = self._value(name, default)
         if value is default and default is not _REQUIRED:
@@ -44,7 +45,7 @@ class Keys:
             raise self.wrong(name, value, "a finite number")
         return float(value)
 
-    def bool(self, name: str, default: Any = _REQUIRED) -> Any:
+    def bool(self, name: Text, default: Any = _REQUIRED) -> Any:
         value = self._value(name, default)
         if value is default and default is not _REQUIRED:
             return default
@@ -52,7 +53,7 @@ class Keys:
             raise self.wrong(name, value, "true or false")
         return value
 
-    def str(self, name: str, default: Any = _REQUIRED) -> Any:
+    def str(self, name: Text, default: Any = _REQUIRED) -> Any:
         value = self._value(name, default)
         if value is default and default is not _REQUIRED:
             return default
@@ -60,14 +61,14 @@ class Keys:
             raise self.wrong(name, value, "a text")
         return value
 
-    def one_of(self, name: str, known: Sequence[Any], default: Any = _REQUIRED) -> Any:
+    def one_of(self, name: Text, known: Sequence[Any], default: Any = _REQUIRED) -> Any:
         """A value out of a known few."""
         value = self._value(name, default)
         if value not in known:
             raise self.wrong(name, value, "one of " + ", ".join(map(repr, known)))
         return value
 
-    def per_layer(self, name: str, count: int, default: Any = _REQUIRED) -> tuple[int, ...]:
+    def per_layer(self, name: Text, count: int, default: Any = _REQUIRED) -> tuple[Whole, ...]:
         """A whole number for every layer, from one number or from a list of `count`."""
         value = self._value(name, default)
         if isinstance(value, int) and not isinstance(value, bool):
@@ -77,7 +78,7 @@ class Keys:
             raise self.wrong(name, value, f"a whole number or a list of {count}")
         return tuple(items)
 
-    def refuse(self, names: Mapping[str, Any]) -> None:
+    def refuse(self, names: Mapping[Text, Any]) -> None:
         """Refuses, by name, declarations this family does not implement; the values given are the neutral ones."""
         for name, neutral in names.items():
             if self.has(name) and self.get(name) != neutral:
@@ -86,11 +87,11 @@ class Keys:
                     f"{self.where}: {self.prefix}{name} is {self.get(name)!r}; only {neutral!r} is implemented here",
                 )
 
-    def wrong(self, name: str, value: Any, wanted: str) -> TurbosparkError:
+    def wrong(self, name: Text, value: Any, wanted: Text) -> TurbosparkError:
         shown = repr(value) if len(repr(value)) < 60 else repr(value)[:57] + "..."
         return TurbosparkError("bad_config", f"{self.where}: {self.prefix}{name} is {shown}; it must be {wanted}")
 
-    def _value(self, name: str, default: Any) -> Any:
+    def _value(self, name: Text, default: Any) -> Any:
         value = self.values.get(self.prefix + name)
         if value is not None:
             return value

@@ -28,7 +28,10 @@ def from_hf(keys: Keys) -> ModelConfig:
     parameters = keys.get("rope_parameters") or {}
     theta = Keys({"rope_theta": keys.get("rope_theta", 10000.0), **parameters}, keys.where).float("rope_theta")
     rope = Rope(
-        theta, geometry.head_dim, False, scaling.from_hf(keys.get("rope_scaling") or parameters or None, keys.where, geometry.context)
+        theta,
+        geometry.head_dim,
+        False,
+        scaling.from_hf(keys.get("rope_scaling") or parameters or None, keys.where, geometry.context),
     )
     return _config(geometry, rope, bias=keys.bool("attention_bias", False))
 

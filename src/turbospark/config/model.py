@@ -114,8 +114,10 @@ class MoE:
 
 @dataclass(frozen=True)
 class Layer:
-    mixer: Attention | MLA | GatedDelta
-    ffn: Dense | MoE
+    """mixer: Attention, MLA or GatedDelta; ffn: Dense or MoE. Which ones occur is the family's business."""
+
+    mixer: Any
+    ffn: Any
 
 
 @dataclass(frozen=True)

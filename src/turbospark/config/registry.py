@@ -30,7 +30,9 @@ def from_gguf(checkpoint: Any, where: str) -> ModelConfig:
     table = checkpoint.tensors.get("token_embd.weight")
     if table is not None:
         implied[f"{architecture}.vocab_size"] = table.shape[0]
-    return _module(family).from_gguf(Keys({**_declared(checkpoint.metadata, architecture), **implied}, where, architecture + "."))
+    return _module(family).from_gguf(
+        Keys({**_declared(checkpoint.metadata, architecture), **implied}, where, architecture + ".")
+    )
 
 
 def from_hf(checkpoint: Any, where: str) -> ModelConfig:
@@ -50,7 +52,10 @@ def _declared(metadata: Mapping[str, Any], architecture: str) -> dict[str, Any]:
 
 def _known(families: Mapping[str, str], name: str, what: str, where: str) -> str:
     if name not in families:
-        raise TurbosparkError("unsupported_family", f"{where}: {what} {name!r} is not known; known: {', '.join(sorted(families))}")
+        raise TurbosparkError(
+            "unsupported_family",
+            f"{where}: {what} {name!r} is not known; known: {', '.join(sorted(families))}",
+        )
     return families[name]
 
 

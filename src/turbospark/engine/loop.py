@@ -19,7 +19,7 @@ from turbospark.errors import TurbosparkError
 from turbospark.kernels.rows import Rows
 from turbospark.models.base import MAX_BLOCK, Forward, Model
 
-NO_TEXT: Pieces = lambda token: b""  # noqa: E731
+NO_TEXT: Pieces = lambda token: b""
 
 
 class Engine:
@@ -34,7 +34,12 @@ class Engine:
         self.scheduler = Scheduler(self.session, chunk)
 
     def submit(
-        self, prompt: Sequence[int], params: SamplingParams, *, pieces: Pieces = NO_TEXT, end_ids: Sequence[int] = ()
+        self,
+        prompt: Sequence[int],
+        params: SamplingParams,
+        *,
+        pieces: Pieces = NO_TEXT,
+        end_ids: Sequence[int] = (),
     ) -> Request:
         """Queues a prompt of at least one id, under resolved parameters."""
         vocab = self.model.config.vocab
@@ -121,7 +126,10 @@ class Engine:
 
     def _accept(self, plan: list[Work], rows: Rows, forward: Forward) -> list[list[Drawn] | TurbosparkError]:
         """What the target draws for each work: nothing inside a prompt, else a token a row until one differs."""
-        wanted = [list(range(s.start + len(w.ids) - 1, s.stop)) if w.draws else [] for w, s in zip(plan, rows.spans, strict=True)]
+        wanted = [
+            list(range(s.start + len(w.ids) - 1, s.stop)) if w.draws else []
+            for w, s in zip(plan, rows.spans, strict=True)
+        ]
         index = np.concatenate([np.asarray(w, np.int64) for w in wanted])
         logits = self.model.kernels.to_numpy(self.model.logits(forward.hidden[index])) if len(index) else None
         blocks: list[list[Drawn] | TurbosparkError] = []
@@ -131,7 +139,12 @@ class Engine:
             if picked and logits is not None:
                 request = work.request
                 try:
-                    block = accept(logits[start : start + len(picked)], work.proposals, request.sampler, len(request.context))
+                    block = accept(
+                        logits[start : start + len(picked)],
+                        work.proposals,
+                        request.sampler,
+                        len(request.context),
+                    )
                 except TurbosparkError as error:
                     block = error
                 start += len(picked)
@@ -201,4 +214,6 @@ def check_ids(ids: Sequence[int], vocab: int, max_context: int) -> None:
         )
     low, high = min(ids), max(ids)
     if low < 0 or high >= vocab:
-        raise TurbosparkError("token_out_of_range", f"token id {low if low < 0 else high} is outside a vocabulary of {vocab}")
+        raise TurbosparkError(
+            "token_out_of_range", f"token id {low if low < 0 else high} is outside a vocabulary of {vocab}"
+        )

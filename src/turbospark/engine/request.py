@@ -48,7 +48,14 @@ class Update:
 class Request:
     """A prompt under sampling parameters. The engine moves it; nothing here knows of caches or models."""
 
-    def __init__(self, prompt: Sequence[int], params: SamplingParams, vocab: int, pieces: Pieces, end_ids: Sequence[int]):
+    def __init__(
+        self,
+        prompt: Sequence[int],
+        params: SamplingParams,
+        vocab: int,
+        pieces: Pieces,
+        end_ids: Sequence[int],
+    ):
         self.params = params
         self.context = list(prompt)
         self.prompt_length = len(prompt)

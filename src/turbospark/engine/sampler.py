@@ -69,9 +69,7 @@ class Sampler:
         if self.params.greedy:
             token = best
         else:
-            token = draw_from(
-                *survivors(values, self.params), self.params.temperature, self.params.seed, position
-            )
+            token = draw_from(*survivors(values, self.params), self.params.temperature, self.params.seed, position)
         return self._report(token, logits)
 
     def record(self, tokens: Sequence[int]) -> None:

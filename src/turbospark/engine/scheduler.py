@@ -20,7 +20,8 @@ class Work:
 
     @property
     def slot(self) -> int:
-        assert self.request.slot is not None
+        if self.request.slot is None:
+            raise RuntimeError("a request without a slot cannot be at work")
         return self.request.slot
 
     @property

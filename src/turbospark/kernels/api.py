@@ -86,11 +86,19 @@ class Kernels(ABC):
 
     @abstractmethod
     def store(self, rows: Rows, values: Array, cache: Array) -> None:
-        """Writes values [R, kv, d] of each row at cache[slot, :, position % capacity]; cache [slots, kv, capacity, d]."""
+        """Writes values [R, kv, d] at cache[slot, :, position % capacity]; cache [slots, kv, capacity, d]."""
 
     @abstractmethod
     def attention(
-        self, q: Array, k: Array, v: Array, rows: Rows, *, scale: float, window: int | None, softcap: float | None
+        self,
+        q: Array,
+        k: Array,
+        v: Array,
+        rows: Rows,
+        *,
+        scale: float,
+        window: int | None,
+        softcap: float | None,
     ) -> Array:
         """q [R, heads, d] over caches k [slots, kv, capacity, d] and v [slots, kv, capacity, dv] -> [R, heads, dv].
 

@@ -11,7 +11,9 @@ BACKENDS = ("reference",)
 def make_kernels(backend: str = "auto") -> Kernels:
     """The kernels of a backend; "auto" takes the quickest there is on this machine."""
     if backend not in ("auto", *BACKENDS):
-        raise TurbosparkError("unknown_backend", f"backend {backend!r} is not known; known: auto, {', '.join(BACKENDS)}")
+        raise TurbosparkError(
+            "unknown_backend", f"backend {backend!r} is not known; known: auto, {', '.join(BACKENDS)}"
+        )
     from turbospark.kernels.reference import ReferenceKernels
 
     return ReferenceKernels()

@@ -34,7 +34,9 @@ def table(rope: Rope, positions: int, factors: np.ndarray | None = None) -> Tabl
     magnitude = rope.scaling.attention_factor if rope.scaling else 1.0
     angles = np.outer(np.arange(positions, dtype=np.float64), frequencies)
     return Table(
-        (np.cos(angles) * magnitude).astype(np.float32), (np.sin(angles) * magnitude).astype(np.float32), rope.interleaved
+        (np.cos(angles) * magnitude).astype(np.float32),
+        (np.sin(angles) * magnitude).astype(np.float32),
+        rope.interleaved,
     )
 
 
@@ -62,7 +64,7 @@ def _llama3(plain: np.ndarray, s: RopeScaling) -> np.ndarray:
 
 def _yarn(plain: np.ndarray, rope: Rope, s: RopeScaling) -> np.ndarray:
     # pairs that turn more than beta_fast times in the trained context extrapolate, fewer than beta_slow interpolate
-    pair = lambda turns: rope.dim * math.log(s.original_context / (turns * 2 * math.pi)) / (2 * math.log(rope.theta))  # noqa: E731
+    pair = lambda turns: rope.dim * math.log(s.original_context / (turns * 2 * math.pi)) / (2 * math.log(rope.theta))
     low, high = max(math.floor(pair(s.beta_fast)), 0), min(math.ceil(pair(s.beta_slow)), rope.dim - 1)
     ramp = np.clip((np.arange(rope.dim // 2) - low) / max(high - low, 0.001), 0.0, 1.0)
     return plain / s.factor * ramp + plain * (1 - ramp)

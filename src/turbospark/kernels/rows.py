@@ -48,12 +48,17 @@ class Rows:
             ids.extend(tokens)
             positions.extend(range(first, first + len(tokens)))
             slots.extend([slot] * len(tokens))
-        as_array = lambda values: np.asarray(values, np.int64)  # noqa: E731
+        as_array = lambda values: np.asarray(values, np.int64)
         return Rows(as_array(ids), as_array(positions), as_array(slots), tuple(spans))
 
     def keep(self, ranges: Sequence[range]) -> Rows:
         """The rows of the given ranges, each within one span, as certain ones."""
         return Rows.of(
-            (int(self.slots[r.start]), int(self.positions[r.start]), self.ids[r.start : r.stop].tolist(), len(r))
+            (
+                int(self.slots[r.start]),
+                int(self.positions[r.start]),
+                self.ids[r.start : r.stop].tolist(),
+                len(r),
+            )
             for r in ranges
         )

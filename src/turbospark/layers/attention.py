@@ -15,20 +15,30 @@ class Attention:
     """x [R, H] -> [R, H]. `rotation` is the shared table of the layer's rope, or None."""
 
     def __init__(self, model: ModelConfig, config: Config, w: Weights, rotation: Any):
-        self.config, self.eps, self.rotation, self.kernels, self.trace = config, model.eps, rotation, w.kernels, w.trace
+        self.config, self.eps, self.rotation, self.kernels, self.trace = (
+            config,
+            model.eps,
+            rotation,
+            w.kernels,
+            w.trace,
+        )
         q_width, kv_width = config.heads * config.head_dim, config.kv_heads * config.head_dim
         self.q = w.matrix("attn_q", q_width * (2 if config.gated else 1), model.hidden)
         self.k = w.matrix("attn_k", kv_width, model.hidden)
         self.v = w.matrix("attn_v", kv_width, model.hidden)
         self.o = w.matrix("attn_output", model.hidden, q_width)
-        bias = lambda name, n: w.vector(name, n, suffix=".bias") if config.bias else None  # noqa: E731
-        self.q_bias, self.k_bias, self.v_bias = bias("attn_q", q_width), bias("attn_k", kv_width), bias("attn_v", kv_width)
-        norm = lambda name: w.vector(name, config.head_dim, offset=model.norm_offset) if config.qk_norm else None  # noqa: E731
+        bias = lambda name, n: w.vector(name, n, suffix=".bias") if config.bias else None
+        self.q_bias, self.k_bias, self.v_bias = (
+            bias("attn_q", q_width),
+            bias("attn_k", kv_width),
+            bias("attn_v", kv_width),
+        )
+        norm = lambda name: w.vector(name, config.head_dim, offset=model.norm_offset) if config.qk_norm else None
         self.q_norm, self.k_norm = norm("attn_q_norm"), norm("attn_k_norm")
 
     def __call__(self, x: Any, rows: Rows, cache: KVCache) -> Any:
         c, kernels = self.config, self.kernels
-        project = lambda w, bias: kernels.linear(x, w) if bias is None else kernels.linear(x, w) + bias  # noqa: E731
+        project = lambda w, bias: kernels.linear(x, w) if bias is None else kernels.linear(x, w) + bias
         q, k, v = project(self.q, self.q_bias), project(self.k, self.k_bias), project(self.v, self.v_bias)
         gate = None
         if c.gated:  # per head: query, then gate

@@ -10,9 +10,9 @@ from turbospark.layers.weights import Weights
 
 def rotations(config: ModelConfig, w: Weights, max_context: int) -> dict[Any, Any]:
     """Rope -> the backend's table. A file may carry factors for the frequencies (GGUF: rope_freqs)."""
-    ropes = {layer.mixer.rope for layer in config.layers if isinstance(layer.mixer, Attention | MLA)}
+    ropes = {mixer.rope for mixer in (layer.mixer for layer in config.layers) if isinstance(mixer, Attention | MLA)}
     tables: dict[Any, Any] = {None: None}
-    for rope in ropes - {None}:
+    for rope in filter(None, ropes):
         factors = w.values("rope_freqs", rope.dim // 2) if w.has("rope_freqs") else None
         tables[rope] = w.kernels.rotary(rope, max_context, factors)
     return tables

@@ -21,7 +21,8 @@ FP8_SCALES = ("_scale_inv", "_scale")
 class Source(Protocol):
     """What a checkpoint offers: shapes by file name, and the tensors themselves."""
 
-    tensors: Mapping[str, Any]
+    @property
+    def tensors(self) -> Mapping[str, Any]: ...
 
     def open(self, name: str) -> QTensor: ...
 
@@ -50,12 +51,15 @@ class Weights:
     def has(self, name: str, suffix: str = ".weight") -> bool:
         return self._find(name + suffix) is not None
 
-    def tensor(self, name: str, shape: tuple[int, ...], suffix: str = ".weight") -> QTensor | None:
-        """The stored tensor; None when it is missing, which `check` will report. Axes of length one do not count."""
+    def tensor(self, name: str, shape: tuple[int, ...], suffix: str = ".weight") -> QTensor:
+        """The stored tensor, or an empty stand-in when it is missing, which `check` will report.
+
+        Axes of length one do not count in the comparison of shapes.
+        """
         found = self._find(name + suffix)
         if found is None:
             self._missing.append(next(iter(self._locate(self.prefix + name + suffix))))
-            return None
+            return QTensor(name, "F32", shape, np.broadcast_to(np.uint8(0), (*shape[:-1], 4 * shape[-1])))
         self._used.add(found)
         have = tuple(self._source.tensors[found].shape)
         if _essential(have) != _essential(shape):
@@ -68,13 +72,11 @@ class Weights:
 
     def matrix(self, name: str, *shape: int, suffix: str = ".weight") -> Any:
         """A backend's weight, [out, in] or [heads, out, in]."""
-        tensor = self.tensor(name, shape, suffix)
-        return None if tensor is None else self.kernels.weight(tensor)
+        return self.kernels.weight(self.tensor(name, shape, suffix))
 
     def values(self, name: str, *shape: int, suffix: str = ".weight") -> np.ndarray:
-        """The decoded float32 values of a small tensor, zeros when it is missing."""
-        tensor = self.tensor(name, shape, suffix)
-        return np.zeros(shape, np.float32) if tensor is None else quant.decode(tensor).reshape(shape)
+        """The decoded float32 values of a small tensor."""
+        return quant.decode(self.tensor(name, shape, suffix)).reshape(shape)
 
     def vector(self, name: str, *shape: int, suffix: str = ".weight", offset: bool = False) -> Any:
         """A small array on the device; `offset` norms are stored as w and mean 1 + w."""
@@ -85,9 +87,9 @@ class Weights:
         if self.has("ffn_gate_up_exps", ""):
             fused = self.tensor("ffn_gate_up_exps", (count, 2 * width, hidden), "")
             down = self.tensor("ffn_down_exps", (count, hidden, width), "")
-            parts = [] if fused is None or down is None else [(f[:width], f[width:], d) for f, d in _each(fused, down)]
+            parts = [(fused[e][:width], fused[e][width:], down[e]) for e in range(count)]
         elif self.has("ffn_gate_exps.0"):
-            one = lambda role, e, *shape: self.tensor(f"ffn_{role}_exps.{e}", shape)  # noqa: E731
+            one = lambda role, e, *shape: self.tensor(f"ffn_{role}_exps.{e}", shape)
             parts = [
                 (one("gate", e, width, hidden), one("up", e, width, hidden), one("down", e, hidden, width))
                 for e in range(count)
@@ -96,10 +98,9 @@ class Weights:
             gate = self.tensor("ffn_gate_exps", (count, width, hidden))
             up = self.tensor("ffn_up_exps", (count, width, hidden))
             down = self.tensor("ffn_down_exps", (count, hidden, width))
-            parts = [] if gate is None or up is None or down is None else list(_each(gate, up, down))
-        if self._missing:
-            return Resident([])
-        return Resident([tuple(self.kernels.weight(part) for part in parts_of) for parts_of in parts])
+            parts = [(gate[e], up[e], down[e]) for e in range(count)]
+        weight = self.kernels.weight
+        return Resident([(weight(gate), weight(up), weight(down)) for gate, up, down in parts])
 
     def check(self, ignore: Callable[[str], bool]) -> None:
         """Refuses, by name, what is missing and what nothing used; `ignore` names what may stay unused."""
@@ -127,13 +128,10 @@ class Weights:
                 self._used.add(name)
                 return quant.with_scales(tensor, self._source.open(name))
         raise TurbosparkError(
-            "missing_scale", f"tensor {tensor.name} is {tensor.format} and has no {tensor.name}{FP8_SCALES[0]} beside it"
+            "missing_scale",
+            f"tensor {tensor.name} is {tensor.format} and has no {tensor.name}{FP8_SCALES[0]} beside it",
         )
 
 
 def _essential(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(n for n in shape if n != 1)
-
-
-def _each(*stacks: QTensor) -> Iterable[tuple[QTensor, ...]]:
-    return (tuple(stack[e] for stack in stacks) for e in range(stacks[0].shape[0]))

@@ -54,7 +54,9 @@ class Model(ABC):
     def ignored(self, kind: str) -> tuple[str, ...]:
         """Beginnings of tensor names that a file of this kind may hold and the trunk does not read."""
         tied = ("lm_head.", "output.weight") if self.config.tied else ()
-        heads = tuple(f"{p}{self.trunk_layers + i}." for i in range(self.config.mtp_layers) for p in ("blk.", "model.layers."))
+        heads = tuple(
+            f"{p}{self.trunk_layers + i}." for i in range(self.config.mtp_layers) for p in ("blk.", "model.layers.")
+        )
         return (*self.unused, *tied, *heads)
 
     @property

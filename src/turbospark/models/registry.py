@@ -14,6 +14,8 @@ FAMILIES = {
 
 def model_class(family: str) -> type[Model]:
     if family not in FAMILIES:
-        raise TurbosparkError("unsupported_family", f"family {family!r} is not known; known: {', '.join(sorted(FAMILIES))}")
+        raise TurbosparkError(
+            "unsupported_family", f"family {family!r} is not known; known: {', '.join(sorted(FAMILIES))}"
+        )
     module, name = FAMILIES[family].split(":")
     return getattr(import_module(module), name)

