@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from turbospark.errors import TurbosparkError
 
 _REQUIRED: Any = object()
-Text, Whole = str, int  # inside the class these names are methods
+Text: TypeAlias = str  # inside the class these names are methods
+Whole: TypeAlias = int
 
 
 class Keys:
