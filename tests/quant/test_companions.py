@@ -33,10 +33,7 @@ def fp8_by_hand(t: QTensor) -> np.ndarray:
     values = t.data.view(ml_dtypes.float8_e4m3fn).astype(np.float32)
     return np.array(
         [
-            [
-                value * t.scales[row // t.scale_block[0], column // t.scale_block[1]]
-                for column, value in enumerate(line)
-            ]
+            [value * t.scales[row // t.scale_block[0], column // t.scale_block[1]] for column, value in enumerate(line)]
             for row, line in enumerate(values)
         ]
     )
@@ -65,9 +62,7 @@ def test_affine_rows_decode_alike_alone_and_together():
     np.testing.assert_array_equal(decode(stack[0]), whole)
 
 
-@pytest.mark.parametrize(
-    ("shape", "block"), [((1000, 130), (128, 128)), ((70, 50), (32, 16)), ((3, 5), (128, 128))]
-)
+@pytest.mark.parametrize(("shape", "block"), [((1000, 130), (128, 128)), ((70, 50), (32, 16)), ((3, 5), (128, 128))])
 def test_fp8_blocks_at_the_edges_are_partial(shape, block):
     t = fp8(shape, block)
     np.testing.assert_array_equal(decode(t), fp8_by_hand(t))

@@ -39,9 +39,7 @@ def test_error_is_within_half_a_step_of_the_range(name, group, levels, scale_rou
     groups = x.reshape(len(x), -1, group)
     low, high = groups.min(axis=-1), groups.max(axis=-1)
     step = (high - low).reshape(len(x), -1) / levels
-    block = (
-        step if group == FORMATS[name].block else step.reshape(len(x), -1, 8).max(axis=-1).repeat(8, axis=-1)
-    )
+    block = step if group == FORMATS[name].block else step.reshape(len(x), -1, 8).max(axis=-1).repeat(8, axis=-1)
     error = np.abs(decode(encode(x, name)).reshape(groups.shape) - groups).max(axis=-1)
     bound = step * 0.51 + block * 2 * scale_rounding
     assert (error <= bound).all()
@@ -66,6 +64,27 @@ def test_q6_k_error_is_within_a_step_of_the_peak():
     error = np.abs(decode(encode(x, "Q6_K")).reshape(groups.shape) - groups).max(axis=-1)
     assert (error <= step * 1.01 + largest * 32 / 256).all()
     assert (error > step * 0.3).all()
+
+
+@pytest.mark.parametrize("name", ["INT4", "INT8"])
+def test_affine_codes_reach_every_value(name):
+    x = values() + np.float32(1)  # a bias rounded to nearest would miss the ends by many steps of INT8
+    t = encode(x, name)
+    error = np.abs(decode(t) - x).reshape(len(x), -1, 64).max(axis=-1)
+    assert (error <= t.scales.astype(np.float32) * 0.5001 + 1e-7).all()
+
+
+NOISE_PERCENT = {
+    **{"Q4_0": 8.54, "Q4_1": 7.73, "Q5_0": 4.25, "Q5_1": 3.77, "Q8_0": 0.533, "Q4_K": 7.74, "Q5_K": 3.80, "Q6_K": 1.86},
+    **{"INT4": 8.91, "INT8": 0.533, "F8_E4M3": 2.65, "F8_E5M2": 5.29, "F16": 0.0207, "BF16": 0.166},
+}
+
+
+@pytest.mark.parametrize(("name", "percent"), NOISE_PERCENT.items())
+def test_noise_on_normal_values_is_what_the_format_costs(name, percent):
+    x = values(64)
+    noise = 100 * np.sqrt(np.mean((decode(encode(x, name)) - x) ** 2) / np.mean(x**2))
+    assert noise == pytest.approx(percent, rel=0.02)
 
 
 @pytest.mark.parametrize("name", ["F8_E4M3", "F8_E5M2"])

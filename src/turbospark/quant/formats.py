@@ -101,9 +101,7 @@ def encode(values: np.ndarray, format: str, name: str = "") -> QTensor:
     _check_columns(name, fmt, values.shape[-1])
     if format not in WIDE and not np.all(np.abs(values) <= LARGEST):
         largest = np.abs(values).max()
-        raise TurbosparkError(
-            "bad_values", f"{name}: {format} holds values up to {LARGEST:g}, has {largest:g}"
-        )
+        raise TurbosparkError("bad_values", f"{name}: {format} holds values up to {LARGEST:g}, has {largest:g}")
     scales = biases = None
     codes = values
     if fmt.companions is not None:

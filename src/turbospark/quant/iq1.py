@@ -45,9 +45,7 @@ def decode_m(blocks: np.ndarray) -> np.ndarray:
     d = np.bitwise_or.reduce(words >> np.uint16(12) << NIBBLES, axis=-1).view(np.float16)
     scale = (words[..., None] >> THREES & np.uint16(7)).reshape(*block.shape, 16)
     nibbles = unpack(block["high"], 4)
-    return _values(
-        widen(d) * (2 * scale + 1), block["points"], nibbles & np.uint8(7), nibbles >> np.uint8(3) == 1
-    )
+    return _values(widen(d) * (2 * scale + 1), block["points"], nibbles & np.uint8(7), nibbles >> np.uint8(3) == 1)
 
 
 IQ1_S = Format("IQ1_S", 256, LAYOUT_S.itemsize, decode_s)

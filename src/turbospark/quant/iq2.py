@@ -16,9 +16,7 @@ from turbospark.quant.tensor import Format
 
 LAYOUT_XXS = np.dtype([("d", "<f2"), ("groups", [("points", "u1", 4), ("signs", "<u4")], 8)])
 LAYOUT_XS = np.dtype([("d", "<f2"), ("points", "<u2", 32), ("scales", "u1", 8)])
-LAYOUT_S = np.dtype(
-    [("d", "<f2"), ("points", "u1", 32), ("signs", "u1", 32), ("high", "u1", 8), ("scales", "u1", 8)]
-)
+LAYOUT_S = np.dtype([("d", "<f2"), ("points", "u1", 32), ("signs", "u1", 32), ("high", "u1", 8), ("scales", "u1", 8)])
 SEVENS = np.arange(0, 28, 7, dtype=np.uint32)
 
 

@@ -15,9 +15,7 @@ from turbospark.quant.iq_grids import IQ3_S_GRID, IQ3_XXS_GRID, SIGNS
 from turbospark.quant.tensor import Format
 
 LAYOUT_XXS = np.dtype([("d", "<f2"), ("points", "u1", 64), ("signs", "<u4", 8)])
-LAYOUT_S = np.dtype(
-    [("d", "<f2"), ("points", "u1", 64), ("high", "u1", 8), ("signs", "u1", 32), ("scales", "u1", 4)]
-)
+LAYOUT_S = np.dtype([("d", "<f2"), ("points", "u1", 64), ("high", "u1", 8), ("signs", "u1", 32), ("scales", "u1", 4)])
 
 
 def _values(step: np.ndarray, points: np.ndarray, signs: np.ndarray) -> np.ndarray:

@@ -12,9 +12,7 @@ import numpy as np
 from turbospark.quant.blocks import fields, planes, unpack, widen
 from turbospark.quant.tensor import Format
 
-LEVELS = np.array(
-    [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], dtype=np.float32
-)
+LEVELS = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], dtype=np.float32)
 LAYOUT_NL = np.dtype([("d", "<f2"), ("q", "u1", 16)])
 LAYOUT_XS = np.dtype([("d", "<f2"), ("high", "u1", 2), ("low", "u1", 4), ("q", "u1", (8, 16))])
 

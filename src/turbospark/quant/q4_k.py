@@ -14,9 +14,7 @@ from turbospark.quant.rounding import nearest, reciprocal
 from turbospark.quant.tensor import Format
 
 LAYOUT_4 = np.dtype([("d", "<f2"), ("dmin", "<f2"), ("scales", "u1", 12), ("q", "u1", 128)])
-LAYOUT_5 = np.dtype(
-    [("d", "<f2"), ("dmin", "<f2"), ("scales", "u1", 12), ("high", "u1", 32), ("q", "u1", 128)]
-)
+LAYOUT_5 = np.dtype([("d", "<f2"), ("dmin", "<f2"), ("scales", "u1", 12), ("high", "u1", 32), ("q", "u1", 128)])
 
 
 def unpack_scales(packed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

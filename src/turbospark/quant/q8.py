@@ -21,9 +21,7 @@ def decode(blocks: np.ndarray) -> np.ndarray:
 def encode(values: np.ndarray) -> np.ndarray:
     d = np.abs(peak(values)) / np.float32(127)
     scaled = values * reciprocal(d)
-    codes = np.trunc(
-        scaled + np.copysign(np.float32(0.5), scaled)
-    )  # ties away from zero, as ggml rounds here
+    codes = np.trunc(scaled + np.copysign(np.float32(0.5), scaled))  # ties away from zero, as ggml rounds here
     return store(LAYOUT, values.shape[:-1], d=d[..., 0], q=codes)
 
 

@@ -74,9 +74,7 @@ class QTensor:
         """
         data = self.data[index]
         scales, biases = self._cut(self.scales, index), self._cut(self.biases, index)
-        return replace(
-            self, shape=(*data.shape[:-1], self.shape[-1]), data=data, scales=scales, biases=biases
-        )
+        return replace(self, shape=(*data.shape[:-1], self.shape[-1]), data=data, scales=scales, biases=biases)
 
     def _cut(self, part: np.ndarray | None, index: int | slice) -> np.ndarray | None:
         if part is None or part.ndim == 0:  # one scale for all
