@@ -69,15 +69,28 @@ class Keys:
             raise self.wrong(name, value, "one of " + ", ".join(map(repr, known)))
         return value
 
-    def per_layer(self, name: Text, count: int, default: Any = _REQUIRED) -> tuple[Whole, ...]:
+    def per_layer(self, name: Text, count: Whole, default: Any = _REQUIRED) -> tuple[Whole, ...]:
         """A whole number for every layer, from one number or from a list of `count`."""
         value = self._value(name, default)
         if isinstance(value, int) and not isinstance(value, bool):
             return (self.int(name, default),) * count
-        items = [int(v) for v in value] if hasattr(value, "__len__") and not isinstance(value, str) else None
-        if items is None or len(items) != count:
+        if not isinstance(value, list | tuple) or len(value) != count or not all(isinstance(v, int) for v in value):
             raise self.wrong(name, value, f"a whole number or a list of {count}")
-        return tuple(items)
+        return tuple(int(v) for v in value)
+
+    def each_of(self, name: Text, count: Whole, known: Sequence[Any]) -> tuple[Any, ...]:
+        """A list of `count`, each out of a known few."""
+        value = self._value(name, _REQUIRED)
+        if not isinstance(value, list | tuple) or len(value) != count or not all(v in known for v in value):
+            raise self.wrong(name, value, f"a list of {count}, each one of " + ", ".join(map(repr, known)))
+        return tuple(value)
+
+    def section(self, name: Text) -> Keys:
+        """The keys of a nested object; none where it is absent."""
+        value = self.get(name, {})
+        if not isinstance(value, Mapping):
+            raise self.wrong(name, value, "an object")
+        return Keys(value, f"{self.where}: {self.prefix}{name}")
 
     def refuse(self, names: Mapping[Text, Any]) -> None:
         """Refuses, by name, declarations this family does not implement; the values given are the neutral ones."""

@@ -37,7 +37,10 @@ class Rope:
 
 @dataclass(frozen=True)
 class Attention:
-    """Grouped-query attention; `window` keys are visible to a sliding layer, all to one without."""
+    """Grouped-query attention; `window` keys are visible to a sliding layer, all to one without.
+
+    bias: of the projections q, k and v; output_bias: of the one after the mix.
+    """
 
     heads: int
     kv_heads: int
@@ -49,6 +52,7 @@ class Attention:
     qk_norm: bool = False
     gated: bool = False
     bias: bool = False
+    output_bias: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,10 @@ class MLA:
 
 @dataclass(frozen=True)
 class GatedDelta:
-    """Gated DeltaNet: `tiled` says value head v reads key head v mod key_heads, else v // (value/key heads)."""
+    """Gated DeltaNet: `tiled` says value head v reads key head v mod key_heads, else v // (value/key heads).
+
+    `log_decay`: the decay is stored as A_log and means -exp(A_log).
+    """
 
     key_heads: int
     value_heads: int
@@ -75,6 +82,7 @@ class GatedDelta:
     value_dim: int
     conv: int
     tiled: bool
+    log_decay: bool
 
     @property
     def channels(self) -> int:

@@ -11,8 +11,19 @@ from turbospark.config.keys import Keys
 from turbospark.config.model import ModelConfig
 from turbospark.errors import TurbosparkError
 
-GGUF_FAMILIES = {"llama": "llama"}
-HF_FAMILIES = {"llama": "llama", "mistral": "llama"}
+GGUF_FAMILIES = {"deepseek2": "deepseek2", "llama": "llama", "qwen35": "qwen3_5", "qwen35moe": "qwen3_5"}
+HF_FAMILIES = {
+    "deepseek_v2": "deepseek2",
+    "deepseek_v3": "deepseek2",
+    "glm4_moe_lite": "deepseek2",
+    "kimi_k2": "deepseek2",
+    "llama": "llama",
+    "mistral": "llama",
+    "qwen3_5": "qwen3_5",
+    "qwen3_5_text": "qwen3_5",
+    "qwen3_5_moe": "qwen3_5",
+    "qwen3_5_moe_text": "qwen3_5",
+}
 
 
 def read_config(checkpoint: Any) -> ModelConfig:
@@ -26,7 +37,10 @@ def from_gguf(checkpoint: Any, where: str) -> ModelConfig:
     architecture = Keys(checkpoint.metadata, where).str("general.architecture")
     family = _known(GGUF_FAMILIES, architecture, "architecture", where)
     # what a GGUF says by its tensors rather than by a key
-    implied: dict[str, Any] = {f"{architecture}.tied": "output.weight" not in checkpoint.tensors}
+    implied: dict[str, Any] = {
+        f"{architecture}.tied": "output.weight" not in checkpoint.tensors,
+        f"{architecture}.expert_bias": any(".exp_probs_b." in name for name in checkpoint.tensors),
+    }
     table = checkpoint.tensors.get("token_embd.weight")
     if table is not None:
         implied[f"{architecture}.vocab_size"] = table.shape[0]
@@ -42,7 +56,7 @@ def from_hf(checkpoint: Any, where: str) -> ModelConfig:
     # multimodal checkpoints wrap the trunk's config
     text = declared.get("text_config")
     if isinstance(text, Mapping):
-        declared = {**{k: v for k, v in declared.items() if k == "tie_word_embeddings"}, **text}
+        declared = {**{k: v for k, v in declared.items() if k in ("model_type", "tie_word_embeddings")}, **text}
     return _module(family).from_hf(Keys(declared, where + "/config.json"))
 
 

@@ -33,12 +33,13 @@ class Attention:
             bias("attn_k", kv_width),
             bias("attn_v", kv_width),
         )
+        self.o_bias = w.vector("attn_output", model.hidden, suffix=".bias") if config.output_bias else None
         norm = lambda name: w.vector(name, config.head_dim, offset=model.norm_offset) if config.qk_norm else None
         self.q_norm, self.k_norm = norm("attn_q_norm"), norm("attn_k_norm")
 
     def __call__(self, x: Any, rows: Rows, cache: KVCache) -> Any:
         c, kernels = self.config, self.kernels
-        project = lambda w, bias: kernels.linear(x, w) if bias is None else kernels.linear(x, w) + bias
+        project = lambda w, bias, x=x: kernels.linear(x, w) if bias is None else kernels.linear(x, w) + bias
         q, k, v = project(self.q, self.q_bias), project(self.k, self.k_bias), project(self.v, self.v_bias)
         gate = None
         if c.gated:  # per head: query, then gate
@@ -58,4 +59,4 @@ class Attention:
         if gate is not None:
             out = out * kernels.sigmoid(gate)
         self.trace("attn_mix", out)
-        return kernels.linear(out, self.o)
+        return project(self.o, self.o_bias, out)

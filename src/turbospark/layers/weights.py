@@ -51,6 +51,11 @@ class Weights:
     def has(self, name: str, suffix: str = ".weight") -> bool:
         return self._find(name + suffix) is not None
 
+    def axes(self, name: str, suffix: str = ".weight") -> int:
+        """How many axes the file gives a tensor, 0 when it has none of that name."""
+        found = self._find(name + suffix)
+        return 0 if found is None else len(self._source.tensors[found].shape)
+
     def tensor(self, name: str, shape: tuple[int, ...], suffix: str = ".weight") -> QTensor:
         """The stored tensor, or an empty stand-in when it is missing, which `check` will report.
 
@@ -84,9 +89,10 @@ class Weights:
 
     def experts(self, count: int, width: int, hidden: int) -> ExpertStore:
         """Gate, up and down of every routed expert: stacked, gate and up fused, or a tensor an expert."""
-        if self.has("ffn_gate_up_exps", ""):
-            fused = self.tensor("ffn_gate_up_exps", (count, 2 * width, hidden), "")
-            down = self.tensor("ffn_down_exps", (count, hidden, width), "")
+        fused_end = next((end for end in ("", ".weight") if self.has("ffn_gate_up_exps", end)), None)  # HF, GGUF
+        if fused_end is not None:
+            fused = self.tensor("ffn_gate_up_exps", (count, 2 * width, hidden), fused_end)
+            down = self.tensor("ffn_down_exps", (count, hidden, width), fused_end)
             parts = [(fused[e][:width], fused[e][width:], down[e]) for e in range(count)]
         elif self.has("ffn_gate_exps.0"):
             one = lambda role, e, *shape: self.tensor(f"ffn_{role}_exps.{e}", shape)

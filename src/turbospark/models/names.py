@@ -20,6 +20,7 @@ HF_LAYER = {
     "ffn_down": "mlp.down_proj",
     "ffn_gate_inp": "mlp.gate",
     "ffn_gate_up_exps": "mlp.experts.gate_up_proj",
+    "ffn_down_exps": "mlp.experts.down_proj",
 }
 HF_PREFIXES = ("model.", "model.language_model.", "language_model.model.", "")
 _BLOCK = re.compile(r"blk\.(\d+)\.(.+?)(\.weight|\.bias|)")
@@ -42,6 +43,8 @@ def locator(kind: str, family: Mapping[str, str]) -> Callable[[str], Iterable[st
         index, part, end = block.groups()
         expert = _EXPERT.fullmatch(part)
         inner = f"mlp.experts.{expert[2]}.{expert[1]}_proj" if expert else layer.get(part, part)
-        return [f"{prefix}layers.{index}.{inner}{end}" for prefix in HF_PREFIXES]
+        # a family may name a tensor with its ending, where the HF one ends otherwise
+        inner = layer.get(part + end, inner + end)
+        return [f"{prefix}layers.{index}.{inner}" for prefix in HF_PREFIXES]
 
     return hf

@@ -8,7 +8,9 @@ from turbospark.errors import TurbosparkError
 from turbospark.models.base import Model
 
 FAMILIES = {
+    "deepseek2": "turbospark.models.deepseek2:DeepSeek2",
     "llama": "turbospark.models.llama:Llama",
+    "qwen3_5": "turbospark.models.qwen3_5:Qwen35",
 }
 
 
