@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from turbospark.errors import TurbosparkError
-from turbospark.kernels.api import Kernels
+
+if TYPE_CHECKING:
+    from turbospark.kernels.api import Kernels
 
 BACKENDS = ("reference",)
 
