@@ -34,7 +34,9 @@ def unpack(packed: np.ndarray, width: int) -> np.ndarray:
     """Split bytes [..., n] into codes of `width` bits [..., n * 8 // width]: byte by byte, lowest first."""
     if width == 1:
         return np.unpackbits(packed, axis=-1, bitorder="little")
-    codes = packed[..., None] >> _shifts(width) & _mask(width)
+    codes = np.empty((*packed.shape, 8 // width), dtype=np.uint8)
+    for place, shift in enumerate(_shifts(width)):  # a broadcast over so short an axis takes four times as long
+        codes[..., place] = packed >> shift & _mask(width)
     return codes.reshape(*packed.shape[:-1], -1)
 
 
