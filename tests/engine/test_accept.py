@@ -97,6 +97,19 @@ def test_a_perfect_block_adds_the_bonus_token():
     assert [d.token for d in block] == expected
 
 
+@pytest.mark.parametrize("bad", [0, 1, 2])
+def test_a_bad_row_fails_only_once_plain_decoding_would_reach_it(bad):
+    expected = [d.token for d in plain(3, temperature=1.0, seed=9)]
+    rows = np.stack([logits_after(PROMPT + expected[:i]) for i in range(3)])
+    rows[bad, 4] = np.nan
+    if bad == 0:
+        with pytest.raises(TurbosparkError, match="position 2"):
+            accept(rows, expected[:2], sampler(temperature=1.0, seed=9), len(PROMPT))
+        return
+    block = accept(rows, expected[:2], sampler(temperature=1.0, seed=9), len(PROMPT))
+    assert [d.token for d in block] == expected[:bad]
+
+
 def test_rows_and_proposals_must_match():
     with pytest.raises(TurbosparkError, match="2 proposals needs 3 rows, has 2"):
         accept(TABLE[:2], [1, 2], sampler(temperature=1.0, seed=9), 2)
