@@ -180,7 +180,7 @@ def _place(header: Header, tensors: dict[str, TensorInfo], base: int) -> dict[st
     order = sorted(tensors, key=lambda name: tensors[name].offset)
     limits = [base + tensors[name].offset for name in order[1:]] + [size]
     placed = {}
-    for name, limit in zip(order, limits, strict=True):
+    for name, limit in zip(order, limits, strict=False):
         info = tensors[name]
         start = base + info.offset
         nbytes = info.nbytes or max(limit - start, 1)
