@@ -12,7 +12,8 @@ from turbospark.cache.session import Session
 from turbospark.engine.loop import Engine
 from turbospark.engine.params import SamplingParams
 from turbospark.kernels.rows import Rows
-from turbospark.models.base import MAX_BLOCK, Model
+from turbospark.models.base import Model
+from turbospark.models.caches import MAX_BLOCK
 
 CHUNK = 32
 

@@ -17,7 +17,8 @@ from turbospark.engine.sampler import Drawn, draw_from
 from turbospark.engine.scheduler import Scheduler, Work
 from turbospark.errors import TurbosparkError
 from turbospark.kernels.rows import Rows
-from turbospark.models.base import MAX_BLOCK, Forward, Model
+from turbospark.models.base import Forward, Model
+from turbospark.models.caches import MAX_BLOCK
 
 NO_TEXT: Pieces = lambda token: b""
 

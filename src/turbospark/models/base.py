@@ -8,18 +8,16 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from turbospark.cache.base import LayerCache
-from turbospark.cache.kv import KVCache
-from turbospark.cache.latent import LatentCache
-from turbospark.cache.recurrent import RecurrentCache
-from turbospark.config.model import MLA, Attention, Layer, ModelConfig
+from turbospark.config.model import Layer, ModelConfig
 from turbospark.kernels.api import Kernels
 from turbospark.kernels.rows import Rows
 from turbospark.layers.rotations import rotations
 from turbospark.layers.trace import Trace
 from turbospark.layers.weights import Source, Weights
+from turbospark.models.caches import layer_caches
 from turbospark.models.names import locator
 
-MAX_BLOCK = 16  # rows of a verify block
+DERIVED = ("rotary_emb.inv_freq", "attn_rot_embd.weight")  # old files store what their configuration says already
 
 
 @dataclass(frozen=True)
@@ -44,8 +42,10 @@ class Model(ABC):
         self.rotations = rotations(config, w, max_context)
         self.layers = [self.layer(layer, w.scope(f"blk.{i}.")) for i, layer in enumerate(config.layers)]
         self.norm = w.vector("output_norm", config.hidden, offset=config.norm_offset)
-        self.output = self.embedding if config.tied else w.matrix("output", config.vocab, config.hidden)
-        w.check(lambda name: name.startswith(self.ignored(kind)))
+        # a file that says "tied" and yet holds a head means that head
+        tied = config.tied and not w.has("output")
+        self.output = self.embedding if tied else w.matrix("output", config.vocab, config.hidden)
+        w.check(lambda name: name.startswith(self.ignored(kind)) or name.endswith(DERIVED))
 
     @abstractmethod
     def layer(self, config: Layer, w: Weights) -> Any:
@@ -53,11 +53,10 @@ class Model(ABC):
 
     def ignored(self, kind: str) -> tuple[str, ...]:
         """Beginnings of tensor names that a file of this kind may hold and the trunk does not read."""
-        tied = ("lm_head.", "output.weight") if self.config.tied else ()
         heads = tuple(
             f"{p}{self.trunk_layers + i}." for i in range(self.config.mtp_layers) for p in ("blk.", "model.layers.")
         )
-        return (*self.unused, *tied, *heads)
+        return (*self.unused, *heads)
 
     @property
     def trunk_layers(self) -> int:
@@ -84,13 +83,4 @@ class Model(ABC):
 
     def caches(self, slots: int, chunk: int) -> list[LayerCache]:
         """A cache for each layer; `chunk` bounds the rows of a sequence in one forward."""
-        return [self._cache(layer.mixer, slots, max(chunk, MAX_BLOCK)) for layer in self.config.layers]
-
-    def _cache(self, mixer: Any, slots: int, slack: int) -> LayerCache:
-        kernels, context = self.kernels, self.max_context
-        if isinstance(mixer, Attention):
-            d = mixer.head_dim
-            return KVCache(kernels, slots, context, mixer.kv_heads, d, d, mixer.window, slack)
-        if isinstance(mixer, MLA):
-            return LatentCache(kernels, slots, context, mixer.latent, mixer.rope.dim)
-        return RecurrentCache(kernels, slots, mixer, MAX_BLOCK)
+        return layer_caches(self.config, self.kernels, self.max_context, slots, chunk)
