@@ -11,10 +11,18 @@ from turbospark.config.keys import Keys
 from turbospark.config.model import ModelConfig
 from turbospark.errors import TurbosparkError
 
-GGUF_FAMILIES = {"deepseek2": "deepseek2", "llama": "llama", "qwen35": "qwen3_5", "qwen35moe": "qwen3_5"}
+GGUF_FAMILIES = {
+    "deepseek2": "deepseek2",
+    "gemma3": "gemma3",
+    "llama": "llama",
+    "qwen35": "qwen3_5",
+    "qwen35moe": "qwen3_5",
+}
 HF_FAMILIES = {
     "deepseek_v2": "deepseek2",
     "deepseek_v3": "deepseek2",
+    "gemma3": "gemma3",
+    "gemma3_text": "gemma3",
     "glm4_moe_lite": "deepseek2",
     "kimi_k2": "deepseek2",
     "llama": "llama",
@@ -39,6 +47,8 @@ def from_gguf(checkpoint: Any, where: str) -> ModelConfig:
     # what a GGUF says by its tensors rather than by a key
     implied: dict[str, Any] = {
         f"{architecture}.tied": "output.weight" not in checkpoint.tensors,
+        f"{architecture}.attention.bias": "blk.0.attn_q.bias" in checkpoint.tensors,
+        f"{architecture}.attention.output_bias": "blk.0.attn_output.bias" in checkpoint.tensors,
         f"{architecture}.expert_bias": any(".exp_probs_b." in name for name in checkpoint.tensors),
     }
     table = checkpoint.tensors.get("token_embd.weight")
@@ -53,10 +63,11 @@ def from_hf(checkpoint: Any, where: str) -> ModelConfig:
     declared = checkpoint.metadata
     kind = Keys(declared, where + "/config.json").str("model_type")
     family = _known(HF_FAMILIES, kind, "model_type", where)
-    # multimodal checkpoints wrap the trunk's config
+    # multimodal checkpoints wrap the trunk's config; whether the head is tied is the wrapper's to say
     text = declared.get("text_config")
     if isinstance(text, Mapping):
-        declared = {**{k: v for k, v in declared.items() if k in ("model_type", "tie_word_embeddings")}, **text}
+        tied = {key: declared[key] for key in ("tie_word_embeddings",) if key in declared}
+        declared = {"model_type": kind, **text, **tied}
     return _module(family).from_hf(Keys(declared, where + "/config.json"))
 
 

@@ -12,20 +12,26 @@ from turbospark.errors import TurbosparkError
 
 
 def from_gguf(keys: Keys) -> RopeScaling | None:
-    """`{arch}.rope.scaling.*`; absent or "none" means none. A yarn GGUF has no mscale: see deepseek2 for its own."""
-    kind = keys.one_of("rope.scaling.type", ("none", "linear", "yarn"), "none")
+    """`{arch}.rope.scaling.*`; "none" means none, a factor without a type is linear.
+
+    llama.cpp multiplies YaRN's magnitude by attn_factor. There is no mscale in a GGUF: see deepseek2 for its own.
+    """
+    old = keys.has("rope.scale_linear") and not keys.has("rope.scaling.factor")
+    name = "rope.scale_linear" if old else "rope.scaling.factor"
+    kind = keys.one_of("rope.scaling.type", ("none", "linear", "yarn"), "linear" if keys.has(name) else "none")
     if kind == "none":
         return None
-    factor = _factor(keys, "rope.scaling.factor")
+    factor = _factor(keys, name)
     if kind == "linear":
         return RopeScaling("linear", factor)
+    keys.refuse({"rope.scaling.yarn_ext_factor": 1.0, "rope.scaling.yarn_attn_factor": 1.0})
     return RopeScaling(
         "yarn",
         factor,
-        original_context=keys.int("rope.scaling.original_context_length", minimum=1),
-        beta_fast=keys.float("rope.scaling.yarn_beta_fast", 32.0),
-        beta_slow=keys.float("rope.scaling.yarn_beta_slow", 1.0),
-        attention_factor=keys.float("rope.scaling.attn_factor", None) or magnitude(factor),
+        original_context=keys.int("rope.scaling.original_context_length", keys.get("context_length"), minimum=1),
+        beta_fast=_positive(keys, "rope.scaling.yarn_beta_fast", 32.0),
+        beta_slow=_positive(keys, "rope.scaling.yarn_beta_slow", 1.0),
+        attention_factor=_positive(keys, "rope.scaling.attn_factor", 1.0) * magnitude(factor),
     )
 
 
@@ -50,12 +56,13 @@ def from_hf(declared: Mapping[str, Any] | None, where: str, context: int) -> Rop
         if low >= high:
             raise keys.wrong("low_freq_factor", low, f"below high_freq_factor, which is {high}")
         return RopeScaling("llama3", factor, original, low, high)
+    keys.refuse({"truncate": True})
     return RopeScaling(
         "yarn",
         factor,
         original,
-        beta_fast=keys.float("beta_fast", 32.0),
-        beta_slow=keys.float("beta_slow", 1.0),
+        beta_fast=_positive(keys, "beta_fast", 32.0),
+        beta_slow=_positive(keys, "beta_slow", 1.0),
         attention_factor=_attention_factor(keys, factor),
     )
 
@@ -67,10 +74,17 @@ def magnitude(factor: float, mscale: float = 1.0) -> float:
 
 def _attention_factor(keys: Keys, factor: float) -> float:
     if keys.has("attention_factor"):
-        return keys.float("attention_factor")
+        return _positive(keys, "attention_factor")
     if keys.get("mscale") and keys.get("mscale_all_dim"):
         return magnitude(factor, keys.float("mscale")) / magnitude(factor, keys.float("mscale_all_dim"))
     return magnitude(factor)
+
+
+def _positive(keys: Keys, name: str, *default: float) -> float:
+    value = keys.float(name, *default)
+    if value <= 0:
+        raise keys.wrong(name, value, "a number above 0")
+    return value
 
 
 def _factor(keys: Keys, name: str) -> float:

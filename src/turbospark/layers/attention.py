@@ -39,8 +39,8 @@ class Attention:
 
     def __call__(self, x: Any, rows: Rows, cache: KVCache) -> Any:
         c, kernels = self.config, self.kernels
-        project = lambda w, bias, x=x: kernels.linear(x, w) if bias is None else kernels.linear(x, w) + bias
-        q, k, v = project(self.q, self.q_bias), project(self.k, self.k_bias), project(self.v, self.v_bias)
+        project = lambda x, w, bias: kernels.linear(x, w) if bias is None else kernels.linear(x, w) + bias
+        q, k, v = project(x, self.q, self.q_bias), project(x, self.k, self.k_bias), project(x, self.v, self.v_bias)
         gate = None
         if c.gated:  # per head: query, then gate
             both = q.reshape(len(x), c.heads, 2, c.head_dim)
@@ -59,4 +59,4 @@ class Attention:
         if gate is not None:
             out = out * kernels.sigmoid(gate)
         self.trace("attn_mix", out)
-        return project(self.o, self.o_bias, out)
+        return project(out, self.o, self.o_bias)

@@ -27,7 +27,5 @@ class LlamaLayer:
 
 
 class Llama(Model):
-    unused = ("model.rotary_emb.", "rotary_emb.")
-
     def layer(self, config: Layer, w: Weights) -> LlamaLayer:
         return LlamaLayer(self, config, w)

@@ -9,6 +9,7 @@ from turbospark.models.base import Model
 
 FAMILIES = {
     "deepseek2": "turbospark.models.deepseek2:DeepSeek2",
+    "gemma3": "turbospark.models.gemma3:Gemma3",
     "llama": "turbospark.models.llama:Llama",
     "qwen3_5": "turbospark.models.qwen3_5:Qwen35",
 }
