@@ -130,7 +130,10 @@ class Layer:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """`norm_offset`: trunk norms are stored as w and mean 1 + w. `generation`: the files' sampling defaults."""
+    """`norm_offset`: trunk norms are stored as w and mean 1 + w. `generation`: the files' sampling defaults.
+
+    scale_block: rows and columns that one scale of an FP8 weight covers.
+    """
 
     family: str
     hidden: int
@@ -143,4 +146,5 @@ class ModelConfig:
     embedding_scale: float = 1.0
     output_softcap: float | None = None
     mtp_layers: int = 0
+    scale_block: tuple[int, int] = (128, 128)
     generation: Mapping[str, Any] = field(default_factory=dict)

@@ -9,6 +9,7 @@ from typing import Any
 
 from turbospark.config.keys import Keys
 from turbospark.config.model import ModelConfig
+from turbospark.config.quantization import scale_block
 from turbospark.errors import TurbosparkError
 
 GGUF_FAMILIES = {
@@ -63,12 +64,13 @@ def from_hf(checkpoint: Any, where: str) -> ModelConfig:
     declared = checkpoint.metadata
     kind = Keys(declared, where + "/config.json").str("model_type")
     family = _known(HF_FAMILIES, kind, "model_type", where)
-    # multimodal checkpoints wrap the trunk's config; whether the head is tied is the wrapper's to say
+    # multimodal checkpoints wrap the trunk's config; how weights are stored and shared is the wrapper's to say
     text = declared.get("text_config")
     if isinstance(text, Mapping):
-        tied = {key: declared[key] for key in ("tie_word_embeddings",) if key in declared}
-        declared = {"model_type": kind, **text, **tied}
-    return _module(family).from_hf(Keys(declared, where + "/config.json"))
+        whole = {key: declared[key] for key in ("tie_word_embeddings", "quantization_config") if key in declared}
+        declared = {"model_type": kind, **text, **whole}
+    keys = Keys(declared, where + "/config.json")
+    return replace(_module(family).from_hf(keys), scale_block=scale_block(keys))
 
 
 def _declared(metadata: Mapping[str, Any], architecture: str) -> dict[str, Any]:

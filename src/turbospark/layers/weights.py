@@ -30,8 +30,16 @@ class Source(Protocol):
 class Weights:
     """Weights under one prefix. `locate(canonical name)` gives the names a file may use for it, first found wins."""
 
-    def __init__(self, source: Source, locate: Callable[[str], Iterable[str]], kernels: Kernels, trace: Trace):
+    def __init__(
+        self,
+        source: Source,
+        locate: Callable[[str], Iterable[str]],
+        kernels: Kernels,
+        trace: Trace,
+        scale_block: tuple[int, int],
+    ):
         self.kernels = kernels
+        self.scale_block = scale_block  # of FP8 weights
         self.prefix = ""
         self._source, self._locate, self._trace = source, locate, trace
         self._used: set[str] = set()
@@ -132,7 +140,7 @@ class Weights:
             name = tensor.name + suffix
             if name in self._source.tensors:
                 self._used.add(name)
-                return quant.with_scales(tensor, self._source.open(name))
+                return quant.with_scales(tensor, self._source.open(name), self.scale_block)
         raise TurbosparkError(
             "missing_scale",
             f"tensor {tensor.name} is {tensor.format} and has no {tensor.name}{FP8_SCALES[0]} beside it",

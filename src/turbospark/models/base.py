@@ -37,7 +37,7 @@ class Model(ABC):
     def __init__(self, config: ModelConfig, source: Source, kind: str, kernels: Kernels, max_context: int):
         self.config, self.kernels, self.max_context = config, kernels, max_context
         self.trace = Trace()
-        w = Weights(source, locator(kind, self.names), kernels, self.trace)
+        w = Weights(source, locator(kind, self.names), kernels, self.trace, config.scale_block)
         self.embedding = w.matrix("token_embd", config.vocab, config.hidden)
         self.rotations = rotations(config, w, max_context)
         self.layers = [self.layer(layer, w.scope(f"blk.{i}.")) for i, layer in enumerate(config.layers)]
