@@ -7,13 +7,31 @@ from collections.abc import Iterable
 from turbospark.errors import TurbosparkError
 from turbospark.tokenizer.vocabulary import CONTROL, Vocabulary
 
-# Names that chat models give the end of a turn or a text. The list is llama.cpp's, but only tokens that the file
-# itself types as control count (Gemma's `</s>` is a strike-through tag), and its fill-in-the-middle names are left
-# out: files that mean those declare them.
-MARKERS = frozenset(
-    "<|eot_id|> <|eom_id|> <|im_end|> <|end|> <|return|> <|call|> <|calls|> <|flush|> <end_of_turn> <|endoftext|> "
-    "<|end_of_text|> <end_of_utterance> <EOT> _<EOT> [EOT] [EOS] </s> <eos> <turn|> [e~[ "
-    "<\uff5cend\u2581of\u2581sentence\uff5c>".split()
+# Names that chat models give the end of a turn or of a text. The list is llama.cpp's, but only tokens that the
+# file itself types as control count (Gemma's `</s>` is a strike-through tag), and its names for filling in the
+# middle are left out: files that mean those declare them.
+MARKERS = (
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<|return|>",
+    "<|call|>",
+    "<|calls|>",
+    "<|flush|>",
+    "<end_of_turn>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<end_of_utterance>",
+    "<EOT>",
+    "_<EOT>",
+    "[EOT]",
+    "[EOS]",
+    "</s>",
+    "<eos>",
+    "<turn|>",
+    "[e~[",
+    "<\uff5cend\u2581of\u2581sentence\uff5c>",
 )
 
 
@@ -28,17 +46,10 @@ def end_sources(vocabulary: Vocabulary, declared: Iterable[tuple[str, int]]) -> 
             message = f"{source} is {token_id}, but the vocabulary has {len(vocabulary)} tokens"
             raise TurbosparkError("bad_tokenizer", message, "the tokenizer files do not belong together")
         sources.setdefault(token_id, []).append(source)
-    named = {
-        text: token_id
-        for token_id, (text, kind) in enumerate(zip(vocabulary.texts, vocabulary.kinds, strict=True))
-        if kind == CONTROL and text in MARKERS
-    }
-    if (
-        "<|end|>" in named
-        and named.keys() & {"<|return|>", "<|flush|>"}
-        and named.keys() & {"<|call|>", "<|calls|>"}
-    ):
-        del named["<|end|>"]  # there it only ends a message, and others follow in the same turn
+    found = {text: vocabulary.ids[text] for text in MARKERS if text in vocabulary.ids}
+    named = {text: token_id for text, token_id in found.items() if vocabulary.kinds[token_id] == CONTROL}
+    if named.keys() & {"<|return|>", "<|flush|>"} and named.keys() & {"<|call|>", "<|calls|>"}:
+        named.pop("<|end|>", None)  # it ends a message there, and others follow in the same turn
     for text, token_id in named.items():
         sources.setdefault(token_id, []).append(f"named {text}")
     return dict(sorted(sources.items()))

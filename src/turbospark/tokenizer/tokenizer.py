@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from turbospark.errors import TurbosparkError
 from turbospark.tokenizer.chat import ChatTemplate
 from turbospark.tokenizer.vocabulary import CONTROL, UNKNOWN, Vocabulary
 
-if TYPE_CHECKING:
-    import tokenizers
+
+class Encoder(Protocol):
+    """Ids of a text, with nothing before or after it. special: whether control tokens in the text are found."""
+
+    def encode(self, text: str, special: bool) -> list[int]: ...
 
 
 @dataclass
 class Tokenizer:
-    """Encodes with the `tokenizers` library, decodes from the vocabulary's own bytes.
+    """Text to ids through an `Encoder`, ids to text from the vocabulary's own bytes.
 
     vocabulary: texts and kinds of all ids.
     build: makes the encoder; called once, at the first `encode`, since decoding does not need it.
@@ -30,18 +32,15 @@ class Tokenizer:
     """
 
     vocabulary: Vocabulary
-    build: Callable[[], tokenizers.Tokenizer] = field(repr=False)
+    build: Callable[[], Encoder] = field(repr=False)
     prefix: tuple[int, ...] = ()
     bos_id: int | None = None
     end_sources: Mapping[int, Sequence[str]] = field(default_factory=dict)
     adds_space: bool = False
     template: ChatTemplate | None = field(default=None, repr=False)
 
-    def __post_init__(self) -> None:
-        self._lock = Lock()
-
     @cached_property
-    def _encoder(self) -> tokenizers.Tokenizer:
+    def encoder(self) -> Encoder:
         return self.build()
 
     @property
@@ -64,9 +63,7 @@ class Tokenizer:
         Lone surrogates are read as U+FFFD. A byte that the vocabulary cannot spell gives no token.
         """
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        with self._lock:  # the switch below belongs to the whole encoder
-            self._encoder.encode_special_tokens = not special
-            ids = self._encoder.encode(text, add_special_tokens=False).ids
+        ids = self.encoder.encode(text, special)
         if bos and tuple(ids[: len(self.prefix)]) != self.prefix:
             return [*self.prefix, *ids]
         return ids
@@ -111,6 +108,4 @@ class Tokenizer:
                 "the model has no chat template, so messages cannot be turned into a prompt",
                 "pass one string as a raw completion (--raw), or give a template",
             )
-        return self.template.render(
-            messages, add_generation_prompt=add_generation_prompt, tools=tools, **kwargs
-        )
+        return self.template.render(messages, add_generation_prompt=add_generation_prompt, tools=tools, **kwargs)

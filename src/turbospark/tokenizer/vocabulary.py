@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import compress
 from typing import Literal
 
 from turbospark.errors import TurbosparkError
@@ -34,10 +35,10 @@ def raw_bytes(text: str) -> bytes:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """texts and kinds have one entry per id; `style` is how the text of a normal token spells its bytes."""
+    """texts and kinds (one byte each) are by id; `style` is how the text of a normal token spells its bytes."""
 
     texts: Sequence[str]
-    kinds: Sequence[int]
+    kinds: bytes
     style: Style
 
     def __len__(self) -> int:
@@ -46,6 +47,21 @@ class Vocabulary:
     @cached_property
     def _byte_of(self) -> dict[str, int]:
         return {char: byte for byte, char in enumerate(byte_alphabet())}
+
+    @cached_property
+    def ids(self) -> dict[str, int]:
+        """Text -> id. Raises `bad_tokenizer` when two ids have one text."""
+        ids = dict(zip(self.texts, range(len(self.texts)), strict=True))
+        if len(ids) != len(self.texts):
+            second = next(token_id for token_id, text in enumerate(self.texts) if ids[text] != token_id)
+            text = self.texts[second]
+            raise TurbosparkError("bad_tokenizer", f"token {text!r} has two ids, {second} and {ids[text]}")
+        return ids
+
+    def of_kind(self, *kinds: int) -> dict[str, int]:
+        """Text -> id of all tokens of these kinds, in order of id."""
+        chosen = bytes(kind in kinds for kind in range(256))
+        return dict(compress(self.ids.items(), self.kinds.translate(chosen)))
 
     def check(self, token_id: int) -> int:
         """The id as an int. Raises `token_out_of_range`."""
