@@ -140,7 +140,7 @@ def gguf_arrays(model: Any) -> dict[str, np.ndarray]:
 
 
 def _tiled(part: str, value: np.ndarray, config: Any) -> np.ndarray:
-    """HF has the value heads of one key head side by side; a GGUF has the first ones of all key heads, then the next."""
+    """HF has the value heads of a key head side by side; a GGUF the first ones of all key heads, then the next."""
     keys, heads, dim = config.linear_num_key_heads, config.linear_num_value_heads, config.linear_value_head_dim
     order = np.arange(heads).reshape(keys, heads // keys).T.reshape(-1)
     elements = (order[:, None] * dim + np.arange(dim)).reshape(-1)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from turbospark.config import scaling
+from turbospark.config import rope
 from turbospark.config.geometry import Geometry, gguf_geometry, hf_geometry
 from turbospark.config.keys import Keys
-from turbospark.config.model import Attention, Dense, GatedDelta, Layer, ModelConfig, MoE, Rope, RopeScaling
+from turbospark.config.model import Attention, Dense, GatedDelta, Layer, ModelConfig, MoE, Rope
 
 MIXERS = ("linear_attention", "full_attention")
 MOE_TYPES = ("qwen3_5_moe", "qwen3_5_moe_text")
 INTERVAL = 4  # every fourth layer is full attention where a file does not say
+ROTATED = 0.25  # of a head, where a config.json does not say
 
 
 def from_gguf(keys: Keys) -> ModelConfig:
@@ -41,8 +42,7 @@ def from_gguf(keys: Keys) -> ModelConfig:
         log_decay=False,
     )
     _check_heads(keys, "ssm.time_step_rank", delta)
-    theta, dim = keys.float("rope.freq_base"), keys.int("rope.dimension_count", geometry.head_dim)
-    rope = _rope(keys, "rope.dimension_count", theta, dim, geometry.head_dim, scaling.from_gguf(keys))
+    turn = rope.from_gguf(keys, geometry.head_dim, interleaved=False)
     moe = None
     if keys.prefix == "qwen35moe.":
         # llama.cpp always renormalises here and reads no other routing than softmax
@@ -60,7 +60,7 @@ def from_gguf(keys: Keys) -> ModelConfig:
     else:
         keys.refuse({"expert_count": 0})
         keys.per_layer("feed_forward_length", blocks)  # required
-    return _config(geometry, delta, rope, moe, linear[: blocks - mtp], mtp, norm_offset=False)
+    return _config(geometry, delta, turn, moe, linear[: blocks - mtp], mtp, norm_offset=False)
 
 
 def from_hf(keys: Keys) -> ModelConfig:
@@ -98,25 +98,10 @@ def from_hf(keys: Keys) -> ModelConfig:
     else:
         keys.refuse({"num_experts": 0})
         keys.int("intermediate_size", minimum=1)  # required
-    rope, mtp = _hf_rope(keys, geometry), keys.int("mtp_num_hidden_layers", 0)
-    return _config(geometry, delta, rope, moe, linear, mtp, norm_offset=True)
-
-
-def _hf_rope(keys: Keys, geometry: Geometry) -> Rope:
-    """Newer files keep theta and the rotated part inside rope_parameters, older ones beside rope_scaling."""
-    inner = keys.section("rope_parameters")
-    theta = inner if inner.has("rope_theta") else keys
-    part = inner if inner.has("partial_rotary_factor") else keys
-    dim = int(geometry.head_dim * part.float("partial_rotary_factor", 0.25))
-    stretch = scaling.from_hf(keys.get("rope_scaling") or inner.values or None, keys.where, geometry.context)
-    return _rope(part, "partial_rotary_factor", theta.float("rope_theta"), dim, geometry.head_dim, stretch)
-
-
-def _rope(keys: Keys, name: str, theta: float, dim: int, head_dim: int, stretch: RopeScaling | None) -> Rope:
-    """The sections a file divides the pairs into are for images: a text's three positions are one."""
-    if dim % 2 or not 2 <= dim <= head_dim:
-        raise keys.wrong(name, keys.get(name), f"such that an even number of 2 to {head_dim} elements is turned")
-    return Rope(theta, dim, False, stretch)
+    theta = rope.theta_of(keys, "rope_theta", rope.THETA)
+    declared = keys.get("rope_scaling") or keys.get("rope_parameters")
+    turn = rope.from_hf(keys, declared, geometry.head_dim, geometry.context, theta, ROTATED)
+    return _config(geometry, delta, turn, moe, linear, keys.int("mtp_num_hidden_layers", 0), norm_offset=True)
 
 
 def _by_interval(keys: Keys, layers: int) -> list[bool]:
@@ -137,14 +122,14 @@ def _check_experts(keys: Keys, name: str, moe: MoE) -> None:
 def _config(
     g: Geometry,
     delta: GatedDelta,
-    rope: Rope,
+    turn: Rope,
     moe: MoE | None,
     linear: Sequence[bool],
     mtp: int,
     norm_offset: bool,
 ) -> ModelConfig:
     attention = lambda i: Attention(
-        g.heads[i], g.kv_heads[i], g.head_dim, rope, g.head_dim**-0.5, qk_norm=True, gated=True
+        g.heads[i], g.kv_heads[i], g.head_dim, turn, g.head_dim**-0.5, qk_norm=True, gated=True
     )
     layers = tuple(
         Layer(delta if is_linear else attention(i), moe or Dense(g.widths[i])) for i, is_linear in enumerate(linear)

@@ -8,6 +8,7 @@ from typing import Any
 from turbospark.config import scaling
 from turbospark.config.keys import Keys
 from turbospark.config.model import Rope
+from turbospark.errors import TurbosparkError
 
 THETA = 10000.0  # where a file does not say
 
@@ -20,21 +21,30 @@ def from_gguf(keys: Keys, head_dim: int, interleaved: bool) -> Rope:
     return Rope(theta_of(keys, "rope.freq_base", THETA), dim, interleaved, scaling.from_gguf(keys))
 
 
-def from_hf(keys: Keys, declared: Any, head_dim: int, context: int, theta: float) -> Rope:
-    """Rotation of a whole head in halves, from `rope_parameters` or the older `rope_scaling` of a config.json.
+def from_hf(keys: Keys, declared: Any, head_dim: int, context: int, theta: float, part: float | None = None) -> Rope:
+    """Rotation in halves, from `rope_parameters` or the older `rope_scaling` of a config.json.
 
-    theta: where `declared` has none, as the older form has its `rope_theta` outside.
+    theta: where `declared` has none, as the older form has its `rope_theta` outside. part: how much of a head is
+    rotated where the file does not say; None for families that rotate all of it.
     """
     trained = keys.int("original_max_position_embeddings", None, minimum=1)
     if isinstance(declared, Mapping) and trained is not None:  # outside it wins, as in transformers
         declared = {**declared, "original_max_position_embeddings": trained}
     stretch = scaling.from_hf(declared, keys.where, context)
     inner = Keys(declared or {}, keys.where + ": rope_scaling")
-    for place in (keys, inner):
-        place.refuse({"partial_rotary_factor": 1.0})
-    if head_dim % 2:
-        raise keys.wrong("head_dim", head_dim, "even, as its elements are rotated in pairs")
-    return Rope(theta_of(inner, "rope_theta", theta), head_dim, False, stretch)
+    if part is None:
+        for place in (keys, inner):
+            place.refuse({"partial_rotary_factor": 1.0})
+        part = 1.0
+    else:
+        part = (inner if inner.has("partial_rotary_factor") else keys).float("partial_rotary_factor", part)
+    dim = int(head_dim * part)
+    if dim % 2 or not 2 <= dim <= head_dim:
+        message = (
+            f"{keys.where}: {dim} of a head's {head_dim} elements are to be rotated (partial_rotary_factor {part})"
+        )
+        raise TurbosparkError("bad_config", message, "elements are rotated in pairs, from 2 to the head's width")
+    return Rope(theta_of(inner, "rope_theta", theta), dim, False, stretch)
 
 
 def theta_of(keys: Keys, name: str, default: float) -> float:
