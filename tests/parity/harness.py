@@ -104,10 +104,10 @@ def check_prefix_hit(model: Model, ids: Sequence[int]) -> None:
 
 def check_verify_blocks(model: Model, ids: Sequence[int], whole: np.ndarray) -> None:
     """Blocks of 1..16 uncertain rows, right and wrong ones, committed in part, then the rest of the prompt."""
-    for size in range(1, MAX_BLOCK + 1):
+    sizes = range(1, MAX_BLOCK + 1)
+    for size, kept in sorted({(size, kept) for size in sizes for kept in (1, (size + 1) // 2, size)}):
         session = new_session(model)
         got = [feed(model, session, [(0, ids[:20])])]
-        kept = 1 + (size * 7) % size if size > 1 else 1
         block = [*ids[20 : 20 + kept], *[(i + 1) % model.config.vocab for i in ids[20 + kept : 20 + size]]]
         got.append(feed(model, session, [(0, block)], certain=False)[:kept])
         session.commit(0, kept)
