@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,9 @@ from turbospark.errors import TurbosparkError
 from turbospark.formats.checkpoint import Checkpoint
 from turbospark.kernels.registry import make_kernels
 from turbospark.models.registry import model_class
+from turbospark.quant.tensor import QTensor
 
+Progress = Callable[[int, int], None]
 Prompt = str | Sequence[Mapping[str, Any]] | Sequence[int]
 
 
@@ -37,7 +39,7 @@ class Completion:
 
 @dataclass(frozen=True)
 class Chunk:
-    """A piece of a streamed answer; the last one has a finish_reason."""
+    """What a step added to a streamed answer, nothing while the prompt is read; the last one has a finish_reason."""
 
     text: str
     token_ids: list[int]
@@ -66,6 +68,8 @@ class LanguageModel:
     def submit(self, prompt: Prompt, params: SamplingParams | None = None) -> Request:
         """Queues a prompt in the engine, for callers that step it themselves."""
         resolved = (params or SamplingParams()).resolve(self.config.generation, self.config.vocab)
+        if isinstance(resolved.speculative, int):
+            self.require_drafter(f"speculative={resolved.speculative}")
         if resolved.stop and self.tokenizer is None:
             raise TurbosparkError("no_tokenizer", "stop strings need a tokenizer, and this model has none")
         pieces, ends = (NO_TEXT, ()) if self.tokenizer is None else (self.tokenizer.piece, self.tokenizer.end_ids)
@@ -84,6 +88,13 @@ class LanguageModel:
         """float32 [T, vocab] at all positions, through the same forward and caches as generation."""
         return self.engine.logits(_ids(token_ids))
 
+    def require_drafter(self, asked_by: str) -> None:
+        """Refuses what `asked_by` names where there is no drafter to do it (`no_drafter`)."""
+        if self.engine.drafter is None:
+            lacks = "neither dflash.fc.weight nor an mtp. tensor that could serve"
+            message = f"{asked_by} needs a drafter, and {self.checkpoint.path.name} has none: {lacks}"
+            raise TurbosparkError("no_drafter", message, '"off" and "auto" decode without one')
+
     def _text_tokenizer(self) -> Any:
         if self.tokenizer is None:
             raise TurbosparkError("no_tokenizer", "this model has no tokenizer; give token ids")
@@ -101,15 +112,17 @@ class TextOf:
         self._text: list[str] = []
         self._drawn: list[Drawn] = []
 
-    def chunks(self, engine: Engine) -> Iterator[Chunk]:
+    def chunks(self, engine: Engine) -> Generator[Chunk]:
         request = self.request
         try:
             if request.done:
                 yield self._chunk(b"", [], request.reason)
             while not request.done:
-                for update in engine.step():
-                    if update.request is request:
-                        yield self._chunk(update.text, list(update.drawn), update.reason)
+                own = [update for update in engine.step() if update.request is request]
+                for update in own:
+                    yield self._chunk(update.text, list(update.drawn), update.reason)
+                if not own:
+                    yield Chunk("", [], None)  # a step of the prompt: a place to leave from
         finally:
             engine.cancel(request)
         if request.error is not None:
@@ -136,34 +149,42 @@ def load(
     *,
     slots: int = 4,
     chunk: int = 256,
+    progress: Progress | None = None,
 ) -> LanguageModel:
     """Opens an alias, a GGUF file (single or split) or an HF folder.
 
     max_context: positions a sequence may have; None takes the model's own, as far as memory goes. slots: requests
-    that run at once. chunk: prompt rows of a step.
+    that run at once. chunk: prompt rows of a step. progress: called with bytes of weights opened, and of all.
     """
     from turbospark.catalog import resolve
+    from turbospark.footprint import choose_context
     from turbospark.formats import open_checkpoint
+    from turbospark.memory import read_memory
     from turbospark.tokenizer import load_tokenizer
 
+    for name, value in (("slots", slots), ("chunk", chunk)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise TurbosparkError("invalid_parameter", f"{name} must be an integer of at least 1, has {value!r}")
+    kernels = make_kernels(backend)
     checkpoint = open_checkpoint(resolve(path))
     config = read_config(checkpoint)
-    context = choose_context(config, max_context, slots)
-    model = model_class(config.family)(config, checkpoint, checkpoint.kind, make_kernels(backend), context)
+    context = choose_context(config, checkpoint.nbytes, read_memory(), max_context, slots, chunk).context
+    source = checkpoint if progress is None else Watched(checkpoint, progress)
+    model = model_class(config.family)(config, source, checkpoint.kind, kernels, context)
     return LanguageModel(checkpoint, config, load_tokenizer(checkpoint), Engine(model, slots, chunk))
 
 
-def choose_context(config: ModelConfig, asked: int | None, slots: int) -> int:
-    """The positions a sequence may have; more than the model was made for is refused."""
-    if asked is None:
-        return config.context
-    if not 1 <= asked <= config.context:
-        raise TurbosparkError(
-            "bad_context",
-            f"max_context is {asked}, this model's own is {config.context}",
-            "ask for at most the model's own",
-        )
-    return asked
+class Watched:
+    """A checkpoint that tells how much of it has been opened."""
+
+    def __init__(self, checkpoint: Checkpoint, progress: Progress):
+        self.tensors = checkpoint.tensors
+        self._checkpoint, self._progress, self._total, self._opened = checkpoint, progress, checkpoint.nbytes, 0
+
+    def open(self, name: str) -> QTensor:
+        self._opened += self.tensors[name].nbytes
+        self._progress(self._opened, self._total)
+        return self._checkpoint.open(name)
 
 
 def _ids(prompt: Any) -> list[int]:

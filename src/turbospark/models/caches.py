@@ -1,4 +1,4 @@
-"""Which cache each layer of a model keeps; from the configuration alone, so that its size is known before any weight."""
+"""Which cache each layer keeps; from the configuration alone, so that its size is known before any weight."""
 
 from __future__ import annotations
 

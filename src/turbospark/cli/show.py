@@ -1,0 +1,168 @@
+"""`info`, `probe` and `list`: what is known of models, as lines or as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from turbospark.catalog import ALIASES, present, resolve
+from turbospark.cli.output import note, plain
+from turbospark.errors import TurbosparkError
+from turbospark.units import size
+
+if TYPE_CHECKING:
+    from turbospark.config.model import ModelConfig
+    from turbospark.summary import Problem, Summary
+
+OPENING = ("model_not_found", "file_missing", "file_unreadable", "hub_unreachable")  # nothing there to probe
+
+
+def info(args: Any) -> int:
+    from turbospark.summary import summarise
+
+    summary = summarise(resolve(args.model, note), args.max_context)
+    if args.json:
+        _print_json(summary.as_json())
+    else:
+        _print_rows(plain(summary.path.name), _rows(summary))
+    return 0 if summary.runs else 1
+
+
+def probe(args: Any) -> int:
+    from turbospark.summary import Problem, summarise
+
+    path = resolve(args.model, note)
+    try:
+        problems = summarise(path).problems
+    except TurbosparkError as error:
+        if error.code in OPENING:
+            raise
+        problems = (Problem(error.code, error.message, error.hint),)
+    if args.json:
+        _print_json({"path": str(path), "runs": not problems, "problems": [asdict(problem) for problem in problems]})
+    elif problems:
+        print(f"{plain(str(path))}: would not run")
+        for problem in problems:
+            print(f"  {_reason(problem)}")
+    else:
+        print(f"{plain(str(path))}: would run")
+    return 1 if problems else 0
+
+
+def aliases(args: Any) -> int:
+    found = [(alias, present(alias)) for _, alias in sorted(ALIASES.items())]
+    if args.json:
+        _print_json(
+            [
+                {
+                    "name": alias.name,
+                    "about": alias.about,
+                    "present": path is not None,
+                    "path": None if path is None else str(path),
+                    "nbytes": alias.nbytes if path is None else path.stat().st_size,
+                    "package": alias.distribution,
+                    "repository": alias.repository,
+                }
+                for alias, path in found
+            ]
+        )
+        return 0
+    for alias, path in found:
+        print(f"{alias.name:<12}{alias.about}, {size(alias.nbytes if path is None else path.stat().st_size)}")
+        absent = f"not here; `turbospark run {alias.name}` fetches it from huggingface.co/{alias.repository}"
+        print(" " * 12 + (absent if path is None else str(path)))
+    return 0
+
+
+def _rows(s: Summary) -> Iterator[tuple[str, str]]:
+    yield "path", plain(str(s.path)) + (f" and {s.files - 1} more files" if s.files > 1 else "")
+    kind = {"gguf": "GGUF", "hf": "Hugging Face folder"}[s.kind]
+    yield "format", f"{kind}, {s.files} file{'s' * (s.files != 1)}, {size(s.nbytes)} in {s.tensors} tensors"
+    yield "family", (f"{s.config.family}, declared as " if s.config else "not known: ") + plain(s.architecture)
+    if s.parameters is not None:
+        yield "parameters", f"{s.parameters / 1e6:,.1f} million"
+    if s.config is not None:
+        c = s.config
+        tied = ", output tied to the embedding" if c.tied else ""
+        yield "geometry", f"hidden {c.hidden}, vocabulary {c.vocab}, context {c.context}{tied}"
+        yield from (("layers", line) for line in _layers(c))
+    for stored in s.formats:
+        yield "quantisation", f"{stored.format:<8}{stored.tensors:>6} tensors {size(stored.nbytes):>10}"
+    if s.footprint is not None:
+        f = s.footprint
+        sum_of = f"{size(f.weights)} weights + {size(f.cache)} cache + about {size(f.working)} to work"
+        yield "memory", f"{sum_of} = {size(f.total)} at {f.context} positions"
+        yield "memory", f"{size(s.memory.available)} of {size(s.memory.total)} may be used"
+    yield "chat template", {None: "no tokenizer: works on token ids alone", True: "yes", False: "no"}[s.chat_template]
+    for token in s.end_tokens or ():
+        yield "end tokens", f"{token.id} {plain(token.text)}  ({', '.join(map(plain, token.sources))})"
+    if s.config is not None and s.config.generation:
+        settings = ", ".join(f"{name} {value}" for name, value in s.config.generation.items() if name in _SETTINGS)
+        yield "sampling", plain(settings) or "no settings of its own"
+    yield "would run", "yes" if s.runs else "no"
+    yield from (("would run", _reason(problem)) for problem in s.problems)
+
+
+_SETTINGS = ("do_sample", "temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+
+
+def _layers(config: ModelConfig) -> Iterator[str]:
+    from turbospark.summary import groups
+
+    for part in ("mixer", "ffn"):
+        for kind, count in groups(getattr(layer, part) for layer in config.layers):
+            yield f"{count} x {_DESCRIBE[type(kind).__name__](kind)}"
+
+
+def _attention(a: Any) -> str:
+    window = f", sliding window {a.window}" if a.window else ""
+    gate = ", output gate" if a.gated else ""
+    return f"attention, {a.heads} heads over {a.kv_heads} of width {a.head_dim}{_rope(a.rope)}{window}{gate}"
+
+
+def _mla(a: Any) -> str:
+    rank = f", query rank {a.q_rank}" if a.q_rank else ""
+    return f"latent attention, {a.heads} heads, latent {a.latent} + {a.rope.dim}{rank}{_rope(a.rope)}"
+
+
+def _delta(d: Any) -> str:
+    return f"gated delta rule, {d.key_heads} key heads of {d.key_dim}, {d.value_heads} value heads of {d.value_dim}"
+
+
+def _dense(f: Any) -> str:
+    return f"feed-forward, width {f.width}, {f.activation}"
+
+
+def _moe(m: Any) -> str:
+    shared = f", shared expert of width {m.shared_width}" if m.shared_width else ""
+    return f"mixture of {m.experts} experts of width {m.width}, {m.used} used{shared}"
+
+
+def _rope(rope: Any) -> str:
+    if rope is None:
+        return ", no rotation"
+    scaling = "" if rope.scaling is None else f" {rope.scaling.kind} x{rope.scaling.factor:g}"
+    return f", rotation {rope.theta:g}{scaling}"
+
+
+_DESCRIBE = {"Attention": _attention, "MLA": _mla, "GatedDelta": _delta, "Dense": _dense, "MoE": _moe}
+
+
+def _reason(problem: Problem) -> str:
+    return f"{plain(problem.message)} [{problem.code}]" + (f" ({plain(problem.hint)})" if problem.hint else "")
+
+
+def _print_rows(title: str, rows: Iterator[tuple[str, str]]) -> None:
+    print(title)
+    last = ""
+    for name, value in rows:
+        print(f"  {'' if name == last else name:<15}{value}")
+        last = name
+
+
+def _print_json(value: Any) -> None:
+    json.dump(value, sys.stdout, indent=2)
+    print()

@@ -1,0 +1,79 @@
+"""What a model needs in memory, known before anything is allocated; and the context that leaves room for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+from turbospark.config.model import MLA, Attention, ModelConfig
+from turbospark.errors import TurbosparkError
+from turbospark.kernels.api import Kernels
+from turbospark.kernels.headers import HeaderKernels
+from turbospark.memory import Memory
+from turbospark.models.caches import layer_caches
+from turbospark.units import size
+
+WORKING = 300_000_000  # the program, its libraries and the intermediates of a step
+MIN_AUTO_CONTEXT = 2048  # an automatic context goes below it only where the cache would not fit otherwise
+BLOCK = 64  # caches grow by this many positions
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Bytes. `cache` is for `slots` sequences of `context` positions, their rotation tables included."""
+
+    context: int
+    slots: int
+    weights: int
+    cache: int
+    working: int = WORKING
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.cache + self.working
+
+
+def measure(config: ModelConfig, weights: int, context: int, slots: int, chunk: int) -> Footprint:
+    """The footprint at a context; `weights` are the bytes of the stored tensors."""
+    caches = layer_caches(config, cast(Kernels, HeaderKernels()), context, slots, chunk)
+    ropes = {layer.mixer.rope for layer in config.layers if isinstance(layer.mixer, Attention | MLA)} - {None}
+    tables = sum(4 * context * rope.dim for rope in ropes if rope is not None)  # a cosine and a sine for each pair
+    return Footprint(context, slots, weights, sum(cache.nbytes for cache in caches) + tables)
+
+
+def choose_context(
+    config: ModelConfig, weights: int, memory: Memory, asked: int | None, slots: int, chunk: int
+) -> Footprint:
+    """The footprint at the context asked for, or at the model's own as far as memory goes.
+
+    Raises `bad_context` for more positions than the model was made for, `not_enough_memory` when the cache alone is
+    larger than what may be used. Weights are mapped, so that too little memory for them makes a model slow, not wrong.
+    """
+    if asked is not None and not 1 <= asked <= config.context:
+        message = f"max_context is {asked}, this model has 1 to {config.context}"
+        raise TurbosparkError("bad_context", message, "ask for at most the model's own")
+    at = lambda context: measure(config, weights, context, slots, chunk)
+    largest = lambda fits: _largest(config.context, lambda context: fits(at(context)))
+    if asked is not None:
+        chosen = at(asked)
+    else:
+        most = largest(lambda footprint: footprint.total <= memory.budget)
+        chosen = at(max(most, min(config.context, MIN_AUTO_CONTEXT)))
+    if chosen.cache <= memory.available:
+        return chosen
+    most = largest(lambda footprint: footprint.cache <= memory.available)
+    if asked is None and most:
+        return at(most)
+    message = f"a context of {chosen.context} needs {size(chosen.cache)} of cache, {size(memory.available)} may be used"
+    raise TurbosparkError("not_enough_memory", message, f"a max_context of {most} fits" if most else "")
+
+
+def _largest(own: int, fits) -> int:
+    """The largest context that fits: the model's own or a whole number of blocks; 0 when there is none."""
+    if fits(own):
+        return own
+    low, high = 0, own // BLOCK  # in blocks; `low` fits
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(middle * BLOCK) else (low, middle - 1)
+    return low * BLOCK
