@@ -7,19 +7,28 @@ depend on how many rows came along, nor on which. Arrays are the backend's own (
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from turbospark.config.model import MoE, Rope
+from turbospark.kernels.parts import Delta, GatedMLP, Heads, Latents, Norm
 from turbospark.kernels.rows import Rows
 from turbospark.quant.tensor import QTensor
 
 Array = Any
 
 
+L2_EPS = 1e-6  # inside the root of a delta rule's q and k norms; fixed by the family, whatever its RMS norms use
+
+
 class Kernels(ABC):
-    """The operations of a forward. `name` is what the user calls the backend."""
+    """The operations of a forward. `name` is what the user calls the backend.
+
+    The abstract ones are enough to run every model; the sublayers at the end are composed of them, and a backend
+    overrides those where fusing saves a pass over memory or a crossing from Python.
+    """
 
     name: str
 
@@ -133,3 +142,92 @@ class Kernels(ABC):
     @abstractmethod
     def experts(self, x: Array, ids: Array, weights: Array, store: Any, activation: str, base: Array | None) -> Array:
         """base + sum of weight * expert(x) in routing order: x [R, H], ids and weights [R, used] -> [R, H]."""
+
+    # sublayers: project, then attend, latent or gated_delta, then merge; or feed_forward
+
+    def group(self, weights: Sequence[Any], biases: Sequence[Array | None] = ()) -> Any:
+        """Matrices that read the same rows, with a bias or None each, as `project` wants them."""
+        return tuple(zip(weights, biases or [None] * len(weights), strict=True))
+
+    def project(self, x: Array, norm: Norm | None, group: Any) -> list[Array]:
+        """norm(x) by every matrix of a group: x [R, K] -> [R, N] each."""
+        y = x if norm is None else self.norm(x, norm.weight, norm.eps)
+        return [self.linear(y, w) if bias is None else self.linear(y, w) + bias for w, bias in group]
+
+    def merge(self, x: Array, y: Array, group: Any, norm: Norm | None = None) -> Array:
+        """The stream x [R, H] plus norm(y by the one matrix of a group); y [R, K]."""
+        (out,) = self.project(y, None, group)
+        return x + (out if norm is None else self.norm(out, norm.weight, norm.eps))
+
+    def attend(self, q: Array, k: Array, v: Array, rows: Rows, cache: Any, heads: Heads) -> Array:
+        """Head norms, rotation, append, attention and output gate: projected rows -> [R, heads * d].
+
+        q [R, heads * d], or [R, heads * 2d] with each head's gate behind its query; k, v [R, kv * d].
+        """
+        c, gate = heads.config, None
+        if c.gated:
+            both = q.reshape(len(q), c.heads, 2, c.head_dim)
+            q, gate = both[:, :, 0], both[:, :, 1].reshape(len(q), -1)
+        q, k = q.reshape(len(q), c.heads, c.head_dim), k.reshape(len(k), c.kv_heads, c.head_dim)
+        if heads.q_norm is not None and heads.k_norm is not None:
+            q, k = (
+                self.norm(q, heads.q_norm.weight, heads.q_norm.eps),
+                self.norm(k, heads.k_norm.weight, heads.k_norm.eps),
+            )
+        if c.rope is not None:
+            q, k = self.rope(q, rows, heads.rotation), self.rope(k, rows, heads.rotation)
+        heads.trace("q", q)
+        heads.trace("k", k)
+        cache.append(rows, k, v.reshape(len(v), c.kv_heads, c.head_dim))
+        out = self.attention(q, cache.k, cache.v, rows, scale=c.scale, window=c.window, softcap=c.softcap)
+        out = out.reshape(len(out), -1)
+        out = out if gate is None else out * self.sigmoid(gate)
+        heads.trace("attn_mix", out)
+        return out
+
+    def latent(self, q: Array, row: Array, rows: Rows, cache: Any, latents: Latents) -> Array:
+        """Absorbed latent attention: q [R, heads * (nope + rope)], row [R, latent + rope] -> [R, heads * value].
+
+        The cache gets one row a token: the normed latent, the rotated key. What a head's keys and values would be is
+        never formed: k_up turns the query into the latent's space, v_up the mixture of latents out of it.
+        """
+        c, rope = latents.config, latents.config.rope.dim
+        q = q.reshape(len(q), c.heads, c.nope_dim + rope)
+        query, key = self.zeros((len(q), c.heads, c.latent + rope)), self.zeros((len(q), 1, c.latent + rope))
+        query[..., : c.latent] = self.head_linear(q[..., : c.nope_dim], latents.k_up)
+        query[..., c.latent :] = self.rope(q[..., c.nope_dim :], rows, latents.rotation)
+        key[:, 0, : c.latent] = self.norm(row[:, : c.latent], latents.norm.weight, latents.norm.eps)
+        key[..., c.latent :] = self.rope(row[:, None, c.latent :], rows, latents.rotation)
+        latents.trace("q", query)
+        latents.trace("k", key)
+        cache.append(rows, key)
+        mix = self.attention(query, cache.k, cache.v, rows, scale=c.scale, window=None, softcap=None)
+        out = self.head_linear(mix, latents.v_up).reshape(len(q), -1)
+        latents.trace("attn_mix", out)
+        return out
+
+    def gated_delta(self, qkv: Array, z: Array, a: Array, b: Array, rows: Rows, cache: Any, delta: Delta) -> Array:
+        """Convolution, gates, delta rule and gated norm: qkv [R, channels], z [R, Hv * dv], a, b [R, Hv] -> like z."""
+        c, keys = delta.config, delta.config.key_heads * delta.config.key_dim
+        mixed = self.short_conv(qkv, delta.conv, cache, rows)
+        delta.trace("conv", mixed)
+        shared = lambda part: self.l2norm(part.reshape(len(part), c.key_heads, c.key_dim), L2_EPS)[:, delta.key_head]
+        q, k = shared(mixed[:, :keys]) * c.key_dim**-0.5, shared(mixed[:, keys : 2 * keys])
+        v = mixed[:, 2 * keys :].reshape(len(qkv), c.value_heads, c.value_dim)
+        g, beta = self.delta_gates(a, b, delta.a_neg, delta.dt_bias)
+        delta.trace("g", g)
+        delta.trace("beta", beta)
+        out = self.delta_rule(q, k, v, g, beta, cache, rows)
+        delta.trace("delta_out", out)
+        normed = self.norm(out, delta.norm.weight, delta.norm.eps)
+        return self.gate(z.reshape(v.shape), normed, "silu").reshape(len(qkv), -1)
+
+    def gated_mlp(self, x: Array, norm: Norm | None, mlp: GatedMLP) -> Array:
+        """down(act(gate n) * up n) of n = norm(x): [R, H] -> [R, H]."""
+        n = x if norm is None else self.norm(x, norm.weight, norm.eps)
+        return self.linear(self.gate(self.linear(n, mlp.gate), self.linear(n, mlp.up), mlp.activation), mlp.down)
+
+    def feed_forward(self, x: Array, norm: Norm, mlp: GatedMLP, after: Norm | None = None) -> Array:
+        """The stream x [R, H] plus after(gated_mlp(norm(x)))."""
+        out = self.gated_mlp(x, norm, mlp)
+        return x + (out if after is None else self.norm(out, after.weight, after.eps))

@@ -1,4 +1,4 @@
-"""Grouped-query attention, with the options its families add: head norms, an output gate, a window, biases."""
+"""Grouped-query attention as a branch of the stream, with the options its families add."""
 
 from __future__ import annotations
 
@@ -7,56 +7,33 @@ from typing import Any
 from turbospark.cache.kv import KVCache
 from turbospark.config.model import Attention as Config
 from turbospark.config.model import ModelConfig
+from turbospark.kernels.parts import Heads, Norm
 from turbospark.kernels.rows import Rows
 from turbospark.layers.weights import Weights
 
 
 class Attention:
-    """x [R, H] -> [R, H]. `rotation` is the shared table of the layer's rope, or None."""
+    """x + after(o(attend(q, k, v of before(x)))): x [R, H] -> [R, H]. `rotation`: the table of the layer's rope."""
 
-    def __init__(self, model: ModelConfig, config: Config, w: Weights, rotation: Any):
-        self.config, self.eps, self.rotation, self.kernels, self.trace = (
-            config,
-            model.eps,
-            rotation,
-            w.kernels,
-            w.trace,
-        )
+    def __init__(
+        self, model: ModelConfig, config: Config, w: Weights, rotation: Any, before: Norm, after: Norm | None = None
+    ):
+        self.kernels, self.before, self.after, self.trace = w.kernels, before, after, w.trace
         q_width, kv_width = config.heads * config.head_dim, config.kv_heads * config.head_dim
-        self.q = w.matrix("attn_q", q_width * (2 if config.gated else 1), model.hidden)
-        self.k = w.matrix("attn_k", kv_width, model.hidden)
-        self.v = w.matrix("attn_v", kv_width, model.hidden)
-        self.o = w.matrix("attn_output", model.hidden, q_width)
-        bias = lambda name, n: w.vector(name, n, suffix=".bias") if config.bias else None
-        self.q_bias, self.k_bias, self.v_bias = (
-            bias("attn_q", q_width),
-            bias("attn_k", kv_width),
-            bias("attn_v", kv_width),
+        matrices = (
+            w.matrix("attn_q", q_width * (2 if config.gated else 1), model.hidden),
+            w.matrix("attn_k", kv_width, model.hidden),
+            w.matrix("attn_v", kv_width, model.hidden),
         )
-        self.o_bias = w.vector("attn_output", model.hidden, suffix=".bias") if config.output_bias else None
-        norm = lambda name: w.vector(name, config.head_dim, offset=model.norm_offset) if config.qk_norm else None
-        self.q_norm, self.k_norm = norm("attn_q_norm"), norm("attn_k_norm")
+        bias = lambda there, name, n: w.vector(name, n, suffix=".bias") if there else None
+        widths = {"attn_q": q_width, "attn_k": kv_width, "attn_v": kv_width}
+        self.qkv = w.kernels.group(matrices, [bias(config.bias, name, n) for name, n in widths.items()])
+        output = w.matrix("attn_output", model.hidden, q_width)
+        self.o = w.kernels.group([output], [bias(config.output_bias, "attn_output", model.hidden)])
+        norm = lambda name: w.norm(name, config.head_dim, model) if config.qk_norm else None
+        self.heads = Heads(config, norm("attn_q_norm"), norm("attn_k_norm"), rotation, w.trace)
 
     def __call__(self, x: Any, rows: Rows, cache: KVCache) -> Any:
-        c, kernels = self.config, self.kernels
-        project = lambda x, w, bias: kernels.linear(x, w) if bias is None else kernels.linear(x, w) + bias
-        q, k, v = project(x, self.q, self.q_bias), project(x, self.k, self.k_bias), project(x, self.v, self.v_bias)
-        gate = None
-        if c.gated:  # per head: query, then gate
-            both = q.reshape(len(x), c.heads, 2, c.head_dim)
-            q, gate = both[:, :, 0], both[:, :, 1].reshape(len(x), -1)
-        q = q.reshape(len(x), c.heads, c.head_dim)
-        k = k.reshape(len(x), c.kv_heads, c.head_dim)
-        if c.qk_norm:
-            q, k = kernels.norm(q, self.q_norm, self.eps), kernels.norm(k, self.k_norm, self.eps)
-        if c.rope is not None:
-            q, k = kernels.rope(q, rows, self.rotation), kernels.rope(k, rows, self.rotation)
-        self.trace("q", q)
-        self.trace("k", k)
-        cache.append(rows, k, v.reshape(len(x), c.kv_heads, c.head_dim))
-        out = kernels.attention(q, cache.k, cache.v, rows, scale=c.scale, window=c.window, softcap=c.softcap)
-        out = out.reshape(len(x), -1)
-        if gate is not None:
-            out = out * kernels.sigmoid(gate)
-        self.trace("attn_mix", out)
-        return project(out, self.o, self.o_bias)
+        q, k, v = self.kernels.project(x, self.before, self.qkv)
+        mix = self.kernels.attend(q, k, v, rows, cache, self.heads)
+        return self.kernels.merge(x, mix, self.o, self.after)

@@ -11,57 +11,38 @@ from turbospark import quant
 from turbospark.cache.latent import LatentCache
 from turbospark.config.model import MLA as Config
 from turbospark.config.model import ModelConfig
+from turbospark.kernels.parts import Latents, Norm
 from turbospark.kernels.rows import Rows
 from turbospark.layers.weights import Weights
 from turbospark.quant.tensor import QTensor
 
 
 class MLA:
-    """x [R, H] -> [R, H]. The cache gets one row [latent + rope] a token: the normed latent, the rotated key.
+    """x + o(latent(q and compressed row of before(x))): x [R, H] -> [R, H]; see Kernels.latent (arXiv 2405.04434)."""
 
-    What a head's keys and values would be, W_uk c and W_uv c, is never formed: W_uk turns the query into the latent's
-    space, and W_uv the mixture of latents out of it (arXiv 2405.04434, section 2.1.3).
-    """
-
-    def __init__(self, model: ModelConfig, config: Config, w: Weights, rotation: Any):
-        self.config, self.eps, self.rotation = config, model.eps, rotation
-        self.kernels, self.trace = w.kernels, w.trace
-        c, hidden = config, model.hidden
+    def __init__(self, model: ModelConfig, config: Config, w: Weights, rotation: Any, before: Norm):
+        self.kernels, self.before, self.trace = w.kernels, before, w.trace
+        c, hidden, group = config, model.hidden, w.kernels.group
         q_width = c.heads * (c.nope_dim + c.rope.dim)
+        self.q_norm = self.q_up = None
         if c.q_rank is None:
-            self.q = w.matrix("attn_q", q_width, hidden)
+            first = w.matrix("attn_q", q_width, hidden)
         else:
-            self.q_a = w.matrix("attn_q_a", c.q_rank, hidden)
-            self.q_a_norm = w.vector("attn_q_a_norm", c.q_rank)
-            self.q = w.matrix("attn_q_b", q_width, c.q_rank)
-        self.kv_a = w.matrix("attn_kv_a_mqa", c.latent + c.rope.dim, hidden)
-        self.kv_a_norm = w.vector("attn_kv_a_norm", c.latent)
-        k_up, v_up = up_projections(c, w)
-        self.k_up, self.v_up = w.kernels.weight(k_up), w.kernels.weight(v_up)
-        self.o = w.matrix("attn_output", hidden, c.heads * c.value_dim)
+            first = w.matrix("attn_q_a", c.q_rank, hidden)
+            self.q_norm = Norm(w.vector("attn_q_a_norm", c.q_rank), c.norm_eps)
+            self.q_up = group([w.matrix("attn_q_b", q_width, c.q_rank)])
+        self.down = group([first, w.matrix("attn_kv_a_mqa", c.latent + c.rope.dim, hidden)])
+        k_up, v_up = (w.kernels.weight(part) for part in up_projections(c, w))
+        norm = Norm(w.vector("attn_kv_a_norm", c.latent), c.norm_eps)
+        self.latents = Latents(c, norm, k_up, v_up, rotation, w.trace)
+        self.o = group([w.matrix("attn_output", hidden, c.heads * c.value_dim)])
 
     def __call__(self, x: Any, rows: Rows, cache: LatentCache) -> Any:
-        c, kernels = self.config, self.kernels
-        if c.q_rank is None:
-            q = kernels.linear(x, self.q)
-        else:
-            low = kernels.norm(kernels.linear(x, self.q_a), self.q_a_norm, c.norm_eps)
-            q = kernels.linear(low, self.q)
-        q = q.reshape(len(x), c.heads, c.nope_dim + c.rope.dim)
-        row = kernels.linear(x, self.kv_a)[:, None]
-        query = kernels.zeros((len(x), c.heads, c.latent + c.rope.dim))
-        query[..., : c.latent] = kernels.head_linear(q[..., : c.nope_dim], self.k_up)
-        query[..., c.latent :] = kernels.rope(q[..., c.nope_dim :], rows, self.rotation)
-        key = kernels.zeros((len(x), 1, c.latent + c.rope.dim))
-        key[..., : c.latent] = kernels.norm(row[..., : c.latent], self.kv_a_norm, c.norm_eps)
-        key[..., c.latent :] = kernels.rope(row[..., c.latent :], rows, self.rotation)
-        self.trace("q", query)
-        self.trace("k", key)
-        cache.append(rows, key)
-        mix = kernels.attention(query, cache.k, cache.v, rows, scale=c.scale, window=None, softcap=None)
-        out = kernels.head_linear(mix, self.v_up).reshape(len(x), -1)
-        self.trace("attn_mix", out)
-        return kernels.linear(out, self.o)
+        q, row = self.kernels.project(x, self.before, self.down)
+        if self.q_up is not None:
+            (q,) = self.kernels.project(q, self.q_norm, self.q_up)
+        mix = self.kernels.latent(q, row, rows, cache, self.latents)
+        return self.kernels.merge(x, mix, self.o)
 
 
 def up_projections(c: Config, w: Weights) -> tuple[QTensor, QTensor]:

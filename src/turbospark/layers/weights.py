@@ -8,10 +8,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from turbospark import quant
+from turbospark.config.model import ModelConfig
 from turbospark.errors import TurbosparkError
 from turbospark.experts.base import ExpertStore
 from turbospark.experts.resident import Resident
 from turbospark.kernels.api import Kernels
+from turbospark.kernels.parts import Norm
 from turbospark.layers.trace import Trace
 from turbospark.quant.tensor import QTensor
 
@@ -94,6 +96,10 @@ class Weights:
     def vector(self, name: str, *shape: int, suffix: str = ".weight", offset: bool = False) -> Any:
         """A small array on the device; `offset` norms are stored as w and mean 1 + w."""
         return self.kernels.vector(self.values(name, *shape, suffix=suffix) + np.float32(offset))
+
+    def norm(self, name: str, n: int, model: ModelConfig) -> Norm:
+        """One of the trunk's RMS norms, by the model's eps and convention."""
+        return Norm(self.vector(name, n, offset=model.norm_offset), model.eps)
 
     def experts(self, count: int, width: int, hidden: int) -> ExpertStore:
         """Gate, up and down of every routed expert: stacked, gate and up fused, or a tensor an expert."""

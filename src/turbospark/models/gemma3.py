@@ -7,25 +7,20 @@ from typing import Any, ClassVar
 from turbospark.config.model import Layer
 from turbospark.kernels.rows import Rows
 from turbospark.layers.attention import Attention
-from turbospark.layers.feed_forward import feed_forward
+from turbospark.layers.feed_forward import FeedForward
 from turbospark.layers.weights import Weights
 from turbospark.models.base import Model
 
 
 class Gemma3Layer:
     def __init__(self, model: Model, layer: Layer, w: Weights):
-        config = model.config
-        self.kernels, self.eps = model.kernels, config.eps
-        norm = lambda name: w.vector(name, config.hidden, offset=config.norm_offset)
-        self.attn_norm, self.post_attention_norm = norm("attn_norm"), norm("post_attention_norm")
-        self.attention = Attention(config, layer.mixer, w, model.rotations[layer.mixer.rope])
-        self.ffn_norm, self.post_ffw_norm = norm("ffn_norm"), norm("post_ffw_norm")
-        self.ffn = feed_forward(layer.ffn, config.hidden, w)
+        config, norm = model.config, lambda name: w.norm(name, model.config.hidden, model.config)
+        rotation = model.rotations[layer.mixer.rope]
+        self.attention = Attention(config, layer.mixer, w, rotation, norm("attn_norm"), norm("post_attention_norm"))
+        self.ffn = FeedForward(layer.ffn, config.hidden, w, norm("ffn_norm"), norm("post_ffw_norm"))
 
     def __call__(self, x: Any, rows: Rows, cache: Any) -> Any:
-        norm = lambda x, weight: self.kernels.norm(x, weight, self.eps)
-        x = x + norm(self.attention(norm(x, self.attn_norm), rows, cache), self.post_attention_norm)
-        return x + norm(self.ffn(norm(x, self.ffn_norm)), self.post_ffw_norm)
+        return self.ffn(self.attention(x, rows, cache))
 
 
 class Gemma3(Model):

@@ -14,16 +14,12 @@ from turbospark.models.base import Model
 
 class LlamaLayer:
     def __init__(self, model: Model, layer: Layer, w: Weights):
-        hidden = model.config.hidden
-        self.norm, self.eps = model.kernels.norm, model.config.eps
-        self.attn_norm = w.vector("attn_norm", hidden)
-        self.attention = Attention(model.config, layer.mixer, w, model.rotations[layer.mixer.rope])
-        self.ffn_norm = w.vector("ffn_norm", hidden)
-        self.ffn = feed_forward(layer.ffn, hidden, w)
+        config, norm = model.config, lambda name: w.norm(name, model.config.hidden, model.config)
+        self.attention = Attention(config, layer.mixer, w, model.rotations[layer.mixer.rope], norm("attn_norm"))
+        self.ffn = feed_forward(layer.ffn, config, w, norm("ffn_norm"))
 
     def __call__(self, x: Any, rows: Rows, cache: Any) -> Any:
-        x = x + self.attention(self.norm(x, self.attn_norm, self.eps), rows, cache)
-        return x + self.ffn(self.norm(x, self.ffn_norm, self.eps))
+        return self.ffn(self.attention(x, rows, cache))
 
 
 class Llama(Model):

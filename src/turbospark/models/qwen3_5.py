@@ -16,20 +16,16 @@ from turbospark.models.base import Model
 
 class Qwen35Layer:
     def __init__(self, model: Model, layer: Layer, w: Weights):
-        config, mixer = model.config, layer.mixer
-        self.norm, self.eps = model.kernels.norm, config.eps
-        self.attn_norm = w.vector("attn_norm", config.hidden, offset=config.norm_offset)
+        config, mixer, norm = model.config, layer.mixer, lambda name: w.norm(name, model.config.hidden, model.config)
         self.mixer: Any
         if isinstance(mixer, GatedDeltaConfig):
-            self.mixer = GatedDelta(config, mixer, w)
+            self.mixer = GatedDelta(config, mixer, w, norm("attn_norm"))
         else:
-            self.mixer = Attention(config, mixer, w, model.rotations[mixer.rope])
-        self.ffn_norm = w.vector("post_attention_norm", config.hidden, offset=config.norm_offset)
-        self.ffn = feed_forward(layer.ffn, config.hidden, w)
+            self.mixer = Attention(config, mixer, w, model.rotations[mixer.rope], norm("attn_norm"))
+        self.ffn = feed_forward(layer.ffn, config, w, norm("post_attention_norm"))
 
     def __call__(self, x: Any, rows: Rows, cache: Any) -> Any:
-        x = x + self.mixer(self.norm(x, self.attn_norm, self.eps), rows, cache)
-        return x + self.ffn(self.norm(x, self.ffn_norm, self.eps))
+        return self.ffn(self.mixer(x, rows, cache))
 
 
 class Qwen35(Model):

@@ -1,0 +1,72 @@
+"""What a layer hands a backend beside its rows: the small weights and numbers of one sublayer.
+
+`trace(name, value)` reports named intermediates; a backend that fuses operations reports those it forms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from turbospark.config.model import MLA, Attention, GatedDelta
+
+Report = Callable[[str, Any], None]
+
+
+@dataclass(frozen=True)
+class Norm:
+    """An RMS norm: weight [n] and eps."""
+
+    weight: Any
+    eps: float
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Grouped-query attention between its projections: head norms where there are any, and the rotation table."""
+
+    config: Attention
+    q_norm: Norm | None
+    k_norm: Norm | None
+    rotation: Any
+    trace: Report
+
+
+@dataclass(frozen=True)
+class Latents:
+    """Latent attention between its projections: k_up [heads, latent, nope], v_up [heads, value, latent]."""
+
+    config: MLA
+    norm: Norm
+    k_up: Any
+    v_up: Any
+    rotation: Any
+    trace: Report
+
+
+@dataclass(frozen=True)
+class Delta:
+    """Gated DeltaNet between its projections: conv [channels, taps], a_neg and dt_bias [Hv], the gated norm [dv].
+
+    key_head: int array [Hv], the key head each value head reads.
+    """
+
+    config: GatedDelta
+    conv: Any
+    a_neg: Any
+    dt_bias: Any
+    norm: Norm
+    key_head: Any
+    trace: Report
+
+
+@dataclass(frozen=True)
+class GatedMLP:
+    """gate and up [width, H], down [H, width]."""
+
+    gate: Any
+    up: Any
+    down: Any
+    activation: str
+    trace: Report
