@@ -56,7 +56,7 @@ def from_gguf(checkpoint: Any, where: str) -> ModelConfig:
     if table is not None:
         implied[f"{architecture}.vocab_size"] = table.shape[0]
     return _module(family).from_gguf(
-        Keys({**_declared(checkpoint.metadata, architecture), **implied}, where, architecture + ".")
+        Keys({**implied, **_declared(checkpoint.metadata, architecture)}, where, architecture + ".")
     )
 
 

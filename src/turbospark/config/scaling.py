@@ -14,7 +14,8 @@ from turbospark.errors import TurbosparkError
 def from_gguf(keys: Keys) -> RopeScaling | None:
     """`{arch}.rope.scaling.*`; "none" means none, a factor without a type is linear.
 
-    llama.cpp multiplies YaRN's magnitude by attn_factor. There is no mscale in a GGUF: see deepseek2 for its own.
+    YaRN's magnitude is yarn_attn_factor where a converter wrote transformers' attention_factor there, else the usual
+    one times attn_factor, as in llama.cpp. There is no mscale in a GGUF: see deepseek2 for its own.
     """
     old = keys.has("rope.scale_linear") and not keys.has("rope.scaling.factor")
     name = "rope.scale_linear" if old else "rope.scaling.factor"
@@ -24,14 +25,15 @@ def from_gguf(keys: Keys) -> RopeScaling | None:
     factor = _factor(keys, name)
     if kind == "linear":
         return RopeScaling("linear", factor)
-    keys.refuse({"rope.scaling.yarn_ext_factor": 1.0, "rope.scaling.yarn_attn_factor": 1.0})
+    keys.refuse({"rope.scaling.yarn_ext_factor": 1.0})
+    usual = _positive(keys, "rope.scaling.attn_factor", 1.0) * magnitude(factor)
     return RopeScaling(
         "yarn",
         factor,
         original_context=keys.int("rope.scaling.original_context_length", keys.get("context_length"), minimum=1),
         beta_fast=_positive(keys, "rope.scaling.yarn_beta_fast", 32.0),
         beta_slow=_positive(keys, "rope.scaling.yarn_beta_slow", 1.0),
-        attention_factor=_positive(keys, "rope.scaling.attn_factor", 1.0) * magnitude(factor),
+        attention_factor=_positive(keys, "rope.scaling.yarn_attn_factor", usual),
     )
 
 
