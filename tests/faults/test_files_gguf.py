@@ -21,7 +21,7 @@ from turbospark.formats.gguf import read_gguf
 from turbospark.quant.formats import FORMATS
 
 ONES = np.ones((2, 32), np.float32)
-METADATA = {"general.architecture": "llama", "tokens": ["a", "bc"], "scores": [0.5, 1.5], "flag": True, "n": 3}
+METADATA = {"general.architecture": "llama", "tokens": ["a", "bc"], "scores": [0.5, 1.5], "flag": True, "n": 2**32 - 1}
 TENSORS = {"first": ONES, "second": ("Q8_0", ONES), "third": ("F16", ONES)}
 HUGE = [2**32, 2**62, 2**63, 2**64 - 1]
 
@@ -50,11 +50,14 @@ def use(path: Path) -> None:
 # 36: cut files
 
 
-def test_a_file_cut_at_any_byte_says_what_it_needs_and_has(tmp_path):
-    whole = gguf_bytes(METADATA, TENSORS)
+@pytest.mark.parametrize("metadata", [METADATA, {"tokens": ["a", "bc"]}])
+@pytest.mark.parametrize("tensors", [TENSORS, {}])
+def test_a_file_cut_at_any_byte_says_what_it_needs_and_has(tmp_path, metadata, tensors):
+    whole = gguf_bytes(metadata, tensors)
     path = tmp_path / "a.gguf"
     path.write_bytes(whole)
-    end = max(info.offset + info.nbytes for info in read_gguf(path).tensors.values())
+    infos = read_gguf(path).tensors.values()
+    end = max((info.offset + info.nbytes for info in infos), default=len(whole.rstrip(b"\0")))
     for size in range(1, end):
         path.write_bytes(whole[:size])
         error = refusal(path)

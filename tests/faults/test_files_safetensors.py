@@ -92,7 +92,7 @@ WRONG = {
     "overflow": (f'{{"a": {entry(shape=[2**63, 2])}}}', 4),
     "overflow to 4 bytes": (f'{{"a": {entry(shape=[2**62 + 1, 1, 1])}}}', 4),
     "overflow times zero": (f'{{"a": {entry(shape=[2**63, 2, 0], offsets=[0, 0])}}}', 0),
-    "odd half bytes": (f'{{"a": {entry("F4", [3], [0, 2])}}}', 2),
+    "odd half bytes": (f'{{"a": {entry("F4", [3], [0, 1])}}}', 1),
     "unknown dtype": (f'{{"a": {entry("F31")}}}', 4),
     "small letters": (f'{{"a": {entry("f32")}}}', 4),
     "dtype of no text": (f'{{"a": {entry(["F32"])}}}', 4),
@@ -139,7 +139,8 @@ def test_a_wrong_header_is_refused_as_the_package_refuses_it(tmp_path, case):
 def test_a_wrong_header_length_is_refused(tmp_path, length):
     data = safetensors_bytes(WEIGHTS, header_length=length)
     assert not theirs(data)
-    assert ours(tmp_path / "a.safetensors", data) in ("bad_safetensors", "file_cut")
+    too_long = 1 < length <= 100_000_000 and length > len(data)
+    assert ours(tmp_path / "a.safetensors", data) == ("file_cut" if too_long else "bad_safetensors")
 
 
 def test_a_file_cut_at_any_byte_is_refused(tmp_path):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from turbospark.errors import TurbosparkError
 from turbospark.formats.mapped import MappedFile
@@ -18,8 +18,7 @@ from turbospark.quant.tensor import QTensor
 PLAIN = ("I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL")
 
 
-@dataclass(frozen=True, slots=True)
-class TensorInfo:
+class TensorInfo(NamedTuple):
     """Where a tensor lies: `nbytes` from byte `offset` of `file`. `shape` is logical and row-major, never ().
 
     A type that is not known has no size of its own: there `nbytes` is the room up to the next tensor.

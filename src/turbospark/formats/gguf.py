@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -189,5 +188,5 @@ def _place(header: Header, tensors: dict[str, TensorInfo], base: int) -> dict[st
         if start + nbytes > limit:
             message = f"tensor {shown(name)} needs {nbytes} bytes at byte {start}, the next one begins at {limit}"
             raise header.refuse(message)
-        placed[name] = replace(info, offset=start, nbytes=nbytes)
+        placed[name] = info._replace(offset=start, nbytes=nbytes)
     return {name: placed[name] for name in tensors}

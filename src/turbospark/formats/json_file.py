@@ -30,7 +30,7 @@ def parse_object(text: bytes, where: str, code: str = "bad_json", once: tuple[st
         return joined
 
     try:
-        value = json.loads(text.decode("utf-8"), object_pairs_hook=join, parse_int=_integer)
+        value = json.loads(text.decode("utf-8"), object_pairs_hook=join, parse_int=_integer if b"-0" in text else None)
     except UnicodeDecodeError as error:
         raise TurbosparkError(code, f"{where} is not UTF-8 at byte {error.start}") from None
     except json.JSONDecodeError as error:

@@ -69,32 +69,34 @@ def _is_text(string: str) -> bool:
 
 
 def _read_entry(path: Path, name: str, entry: Any, base: int) -> TensorInfo:
-    what = f"tensor {shown(name)}"
-    if not isinstance(entry, dict) or not all(field in entry for field in FIELDS):
-        raise _bad(path, f"{what} must be an object with {', '.join(FIELDS)}")
-    dtype, shape, offsets = (entry[field] for field in FIELDS)
+    try:
+        dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+    except (TypeError, KeyError):
+        raise _bad_tensor(path, name, f"must be an object with {', '.join(FIELDS)}") from None
     if not isinstance(dtype, str) or dtype not in BITS:
-        raise _bad(path, f"{what} has dtype {shown(dtype)}", f"known are {', '.join(BITS)}")
+        raise _bad_tensor(path, name, f"has dtype {shown(dtype)}, known are {', '.join(BITS)}")
     if not _are_counts(shape):
-        raise _bad(path, f"{what} has shape {shown(shape)}, must be integers from 0 to 2^64 - 1")
+        raise _bad_tensor(path, name, f"has shape {shown(shape)}, must be integers from 0 to 2^64 - 1")
     if not _are_counts(offsets) or len(offsets) != 2:
-        raise _bad(path, f"{what} has data_offsets {shown(offsets)}, must be two integers from 0 to 2^64 - 1")
+        raise _bad_tensor(path, name, f"has data_offsets {shown(offsets)}, must be two integers from 0 to 2^64 - 1")
     bits = BITS[dtype]
     for extent in shape:
         bits *= extent
         if bits >= LIMIT:
-            raise _bad(path, f"{what} has shape {shown(shape)}, too large: {bits} bits or more")
+            raise _bad_tensor(path, name, f"has shape {shown(shape)}, too large: {bits} bits or more")
     if bits % 8:
-        raise _bad(path, f"{what} has shape {shown(shape)} of {dtype}: {bits} bits, must be whole bytes")
+        raise _bad_tensor(path, name, f"has shape {shown(shape)} of {dtype}: {bits} bits, must be whole bytes")
     begin, end = offsets
     if end - begin != bits // 8:
         need = f"needs {bits // 8} bytes, data_offsets span {end - begin}"
-        raise _bad(path, f"{what} has shape {shown(shape)} of {dtype}: {need}")
+        raise _bad_tensor(path, name, f"has shape {shown(shape)} of {dtype}: {need}")
     return TensorInfo(name, dtype, tuple(shape) or (1,), path, base + begin, bits // 8)
 
 
 def _are_counts(value: Any) -> bool:
-    return isinstance(value, list) and all(type(count) is int and 0 <= count < LIMIT for count in value)
+    if not isinstance(value, list) or not set(map(type, value)) <= {int}:
+        return False
+    return not value or (min(value) >= 0 and max(value) < LIMIT)
 
 
 def _check_cover(file: MappedFile, infos: list[TensorInfo], base: int) -> None:
@@ -109,6 +111,10 @@ def _check_cover(file: MappedFile, infos: list[TensorInfo], base: int) -> None:
             raise file.cut(f"tensor {shown(info.name)}", info.nbytes, info.offset)
     if at != file.size:
         raise _bad(file.path, f"its tensors end at byte {at}, the file at {file.size}", "nothing may follow them")
+
+
+def _bad_tensor(path: Path, name: str, fault: str) -> TurbosparkError:
+    return _bad(path, f"tensor {shown(name)} {fault}")
 
 
 def _bad(path: Path, message: str, hint: str = "") -> TurbosparkError:
