@@ -144,7 +144,9 @@ def test_a_gguf_with_rows_in_the_order_of_the_folder_is_another_model(tmp_path: 
     theirs, ids = tiny_llama(), some_ids(40, VOCAB)
     plain = {f"{LAYER[part]}.weight": f"{part}.weight" for part in ("self_attn.q_proj", "self_attn.k_proj")}
     unpermuted = {
-        f"blk.{i}.{name}": hf.arrays(theirs)[f"model.layers.{i}.{part}"] for i in range(3) for name, part in plain.items()
+        f"blk.{i}.{name}": hf.arrays(theirs)[f"model.layers.{i}.{part}"]
+        for i in range(3)
+        for name, part in plain.items()
     }
     assert unpermuted.keys() <= gguf_arrays(theirs).keys()
     assert difference(load(gguf(tmp_path, theirs, **unpermuted)).logits(ids), hf.logits(theirs, ids)) > 0.1

@@ -64,7 +64,5 @@ def tiny_llama(rope: str = "default", seed: int = 0, **fields: Any) -> Any:
 
 
 def tiny_mistral(window: int | None, seed: int = 0, **fields: Any) -> Any:
-    config = MistralConfig(
-        **{**SHAPE, "rope_parameters": dict(ROPES["default"]), "sliding_window": window, **fields}
-    )
+    config = MistralConfig(**{**SHAPE, "rope_parameters": dict(ROPES["default"]), "sliding_window": window, **fields})
     return hf.random_model(config, seed, norm=1.0, embedding=1.0)

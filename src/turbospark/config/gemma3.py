@@ -122,7 +122,10 @@ def _config(
 def _hf_rope(keys: Keys, kind: str, g: Geometry) -> Rope:
     """transformers 5 has an object for each kind of layer; older files have two thetas, and scale the full layers."""
     theta = rope.theta_of(keys, OLDER_THETA[kind], THETA[kind])
-    declared = keys.section("rope_parameters").get(kind)
+    ropes = keys.section("rope_parameters")
+    if ropes.values.keys() - set(KINDS):
+        raise keys.wrong("rope_parameters", ropes.values, f"an object for each of {' and '.join(KINDS)}")
+    declared = ropes.get(kind)
     if kind == "full_attention" and keys.has("rope_scaling"):
         declared = {**(declared or {}), **keys.section("rope_scaling").values}
     return rope.from_hf(keys, declared, g.head_dim, g.context, theta)

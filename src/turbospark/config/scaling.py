@@ -78,7 +78,7 @@ def _attention_factor(keys: Keys, factor: float) -> float:
     if keys.has("attention_factor"):
         return _positive(keys, "attention_factor")
     if keys.get("mscale") and keys.get("mscale_all_dim"):
-        return magnitude(factor, keys.float("mscale")) / magnitude(factor, keys.float("mscale_all_dim"))
+        return magnitude(factor, _positive(keys, "mscale")) / magnitude(factor, _positive(keys, "mscale_all_dim"))
     return magnitude(factor)
 
 
