@@ -13,7 +13,7 @@ MAY = {
     "config": {"errors"},
     "quant": {"errors", "formats"},
     "formats": {"errors", "quant"},
-    "kernels": {"errors", "config", "quant"},
+    "kernels": {"errors", "environment", "config", "quant"},
     "experts": {"errors", "kernels", "quant"},
     "cache": {"errors", "config", "kernels"},
     "layers": {"errors", "config", "quant", "kernels", "experts", "cache"},

@@ -1,0 +1,210 @@
+"""A format's stored blocks as vectors of codes: what the integer kernels know of each format.
+
+Work goes by *chunks* of 256 values, eight blocks of 32, and by *pairs* of two blocks where a row ends before a whole
+chunk. In a chunk lane l of every vector belongs to block LANES[l], and code vector i holds values 4i..4i+3 of each
+block. In a pair the low half of every vector belongs to the first block and the high half to the second; code vector 0
+holds values 0..15 of both and code vector 1 values 16..31.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from llvmlite import ir
+
+from turbospark.kernels.cpu.dots import SIGNED
+from turbospark.kernels.cpu.vector import I8, I16, I32, I64, Emit, I8x16, I8x32, I16x8, I32x4, I32x8, Value
+
+CHUNK, BLOCK = 256, 32
+LANES = (0, 2, 4, 6, 1, 3, 5, 7)
+
+
+@dataclass
+class Part:
+    """Codes that share one scale a lane. Their value is scale * (code - 2**shift), without a shift scale * code."""
+
+    codes: list[Value]
+    scale: Value
+    width: int
+    shift: int | None = None
+
+
+@dataclass
+class Decoded:
+    """A chunk or pair of one weight row: one part, or two that halve each block; `low` is added to every value."""
+
+    parts: list[Part]
+    low: Value | None = None
+
+
+@dataclass(frozen=True)
+class Codes:
+    """How to decode a format. `chunk(e, row)` and `pair(e, row)`: see `Row`. `nbytes` is the size of `block` values."""
+
+    block: int
+    nbytes: int
+    chunk: Callable[[Emit, Row], Decoded]
+    pair: Callable[[Emit, Row], Decoded] | None = None
+
+
+@dataclass
+class Row:
+    """Where a chunk or pair lies: addresses of its blocks (one block of 256 for K formats), of companions beside."""
+
+    blocks: list[Value]
+    scales: Value | None = None
+    biases: Value | None = None
+
+
+# blocks of 32
+
+
+def _nibbles(e: Emit, packed: Sequence[Value]) -> list[Value]:
+    """The low halves of all vectors, then the high ones, as bytes."""
+    rows = [e.cast(p, I8x32) for p in packed]
+    return [e.bits(p, 15) for p in rows] + [e.right(p, 4) for p in rows]
+
+
+def _quads(e: Emit, row: Row, offset: int) -> list[Value]:
+    """16 bytes at an offset of each of eight blocks, dword i of all of them in vector i."""
+    rows = [_two(e, row.blocks[2 * k : 2 * k + 2], offset) for k in range(4)]
+    return e.transpose4(rows)
+
+
+def _two(e: Emit, blocks: Sequence[Value], offset: int) -> Value:
+    """16 bytes at an offset of two blocks."""
+    return e.join(*(e.load(I32x4, block, offset) for block in blocks))
+
+
+def _scales(e: Emit, row: Row, offset: int) -> Value:
+    """The float16 at an offset of each block, in lane order."""
+    return e.halves(e.gather(I16, _lanes(e, row, offset)))
+
+
+def _scales_and_lows(e: Emit, row: Row) -> tuple[Value, Value]:
+    """The first two float16 of each block, in lane order."""
+    both = e.gather(I32, _lanes(e, row, 0))
+    return e.halves(e.narrow(both, I16)), e.halves(e.narrow(e.right(both, 16), I16))
+
+
+def _lanes(e: Emit, row: Row, offset: int) -> list[Value]:
+    if len(row.blocks) == 2:
+        return [e.at(row.blocks[lane // 4], offset) for lane in range(8)]
+    return [e.at(row.blocks[block], offset) for block in LANES]
+
+
+def _q8_0_chunk(e: Emit, row: Row) -> Decoded:
+    codes = [e.cast(v, I8x32) for v in _quads(e, row, 2) + _quads(e, row, 18)]
+    return Decoded([Part(codes, _scales(e, row, 0), SIGNED)])
+
+
+def _q8_0_pair(e: Emit, row: Row) -> Decoded:
+    codes = [e.cast(_two(e, row.blocks, offset), I8x32) for offset in (2, 18)]
+    return Decoded([Part(codes, _scales(e, row, 0), SIGNED)])
+
+
+def _q4_0_chunk(e: Emit, row: Row) -> Decoded:
+    return Decoded([Part(_nibbles(e, _quads(e, row, 2)), _scales(e, row, 0), 4, 3)])
+
+
+def _q4_0_pair(e: Emit, row: Row) -> Decoded:
+    return Decoded([Part(_nibbles(e, [_two(e, row.blocks, 2)]), _scales(e, row, 0), 4, 3)])
+
+
+def _q4_1_chunk(e: Emit, row: Row) -> Decoded:
+    scale, low = _scales_and_lows(e, row)
+    return Decoded([Part(_nibbles(e, _quads(e, row, 4)), scale, 4)], low)
+
+
+def _q4_1_pair(e: Emit, row: Row) -> Decoded:
+    scale, low = _scales_and_lows(e, row)
+    return Decoded([Part(_nibbles(e, [_two(e, row.blocks, 4)]), scale, 4)], low)
+
+
+# superblocks of 256
+
+
+def _by_dI32(e: Emit, blocks: Sequence[Value]) -> list[Value]:
+    """Eight byte vectors, each the 32 codes of a block, to code vectors of a chunk."""
+    rows = [e.cast(b, I32x8) for b in blocks]
+    halves = [e.halves_of(a, b) for a, b in zip(e.transpose4(rows[0::2]), e.transpose4(rows[1::2]), strict=True)]
+    return [e.cast(half, I8x32) for k in (0, 1) for half in (h[k] for h in halves)]
+
+
+def _in_lanes(e: Emit, eight: Value) -> Value:
+    """One value for each block of a chunk, put in lane order."""
+    return e.shuffle(eight, eight, LANES)
+
+
+def _six_bits(e: Emit, block: Value) -> tuple[Value, Value]:
+    """d * scale and -(dmin * low) of the eight groups of a Q4_K or Q5_K block, in lane order."""
+    first, second, nibbles = (e.load(I32, block, 4 + 4 * i) for i in range(3))
+    units = e.halves(e.load(I16x8, block))
+    scale = _group_bytes(e, first, nibbles, 0)
+    low = _group_bytes(e, second, nibbles, 4)
+    d, dmin = (e.shuffle(units, units, [i] * 8) for i in (0, 1))
+    return e.b.fmul(d, scale), e.b.fneg(e.b.fmul(dmin, low))
+
+
+def _group_bytes(e: Emit, six: Value, nibbles: Value, place: int) -> Value:
+    """Eight 6-bit numbers as floats: four in the bytes of `six`, whose upper bits complete four nibbles."""
+    early = e.b.and_(six, I32(0x3F3F3F3F))
+    upper = e.b.and_(e.b.lshr(six, I32(2)), I32(0x30303030))
+    late = e.b.or_(e.b.and_(e.b.lshr(nibbles, I32(place)), I32(0x0F0F0F0F)), upper)
+    both = e.b.or_(e.b.zext(early, I64), e.b.shl(e.b.zext(late, I64), I64(32)))
+    return e.floats(e.widen(_in_lanes(e, e.cast(both, ir.VectorType(I8, 8))), I32))
+
+
+def _q4_k_chunk(e: Emit, row: Row) -> Decoded:
+    block = row.blocks[0]
+    scale, low = _six_bits(e, block)
+    packed = e.transpose4([e.load(I32x8, block, 16 + 32 * k) for k in range(4)])
+    nibbles = [e.cast(v, I32x8) for v in _nibbles(e, packed)]
+    halves = [e.halves_of(nibbles[i], nibbles[i + 4]) for i in range(4)]
+    codes = [e.cast(h[k], I8x32) for k in (0, 1) for h in halves]
+    return Decoded([Part(codes, scale, 4)], low)
+
+
+def _q5_k_chunk(e: Emit, row: Row) -> Decoded:
+    block = row.blocks[0]
+    scale, low = _six_bits(e, block)
+    high = e.load(I8x32, block, 16)
+    codes = []
+    for group in range(8):
+        quad = e.load(I8x32, block, 48 + 32 * (group // 2))
+        nibble = e.right(quad, 4) if group % 2 else e.bits(quad, 15)
+        fifth = e.right(high, group - 4) if group >= 4 else e.left(high, 4 - group)
+        codes.append(e.b.or_(nibble, e.bits(fifth, 16)))
+    return Decoded([Part(_by_dI32(e, codes), scale, 5)], low)
+
+
+def _q6_k_chunk(e: Emit, row: Row) -> Decoded:
+    block = row.blocks[0]
+    codes = []
+    for half in range(2):
+        high = e.load(I8x32, block, 128 + 32 * half)
+        for run in range(4):
+            quad = e.load(I8x32, block, 64 * half + 32 * (run % 2))
+            nibble = e.right(quad, 4) if run >= 2 else e.bits(quad, 15)
+            upper = e.right(high, 2 * run - 4) if run >= 2 else e.left(high, 4 - 2 * run)
+            codes.append(e.b.or_(nibble, e.bits(upper, 0x30)))
+    codes = _by_dI32(e, codes)
+    scales = e.load(I8x16, block, 192)
+    d = e.halves(e.gather(I16, [e.at(block, 208)] * 8))
+    parts = []
+    for odd in (0, 1):
+        eight = e.shuffle(scales, scales, [2 * b + odd for b in LANES])
+        scale = e.b.fmul(d, e.floats(e.widen(eight, I32, signed=True)))
+        parts.append(Part(codes[4 * odd : 4 * odd + 4], scale, 6, 5))
+    return Decoded(parts)
+
+
+CODES = {
+    "Q8_0": Codes(32, 34, _q8_0_chunk, _q8_0_pair),
+    "Q4_0": Codes(32, 18, _q4_0_chunk, _q4_0_pair),
+    "Q4_1": Codes(32, 20, _q4_1_chunk, _q4_1_pair),
+    "Q4_K": Codes(256, 144, _q4_k_chunk),
+    "Q5_K": Codes(256, 176, _q5_k_chunk),
+    "Q6_K": Codes(256, 210, _q6_k_chunk),
+}
