@@ -16,7 +16,6 @@ from tests.tiny.gguf_file import Tensor, Text, Typed, gguf_bytes, split_gguf, te
 from turbospark.errors import TurbosparkError
 from turbospark.formats import open_checkpoint
 from turbospark.formats.checkpoint import PLAIN
-from turbospark.formats.ggml_types import GGML_TYPES
 from turbospark.formats.gguf import read_gguf
 from turbospark.quant.formats import FORMATS
 
@@ -143,10 +142,21 @@ def test_arrays_in_arrays_are_refused_at_any_depth(tmp_path):
         assert "'nested' is an array of array" in error.message
 
 
-def test_an_array_of_more_strings_than_any_vocabulary_is_refused(tmp_path):
-    path = write_gguf(tmp_path / "a.gguf", {"a": Typed(9, struct.pack("<IQ", 8, 2**28))})
-    os.truncate(path, 2**31 + 4096)
-    assert "268435456 strings" in refusal(path).message
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (Typed(9, struct.pack("<IQ", 8, 2**27)), f"{2**27} entries, at most"),
+        (Typed(9, struct.pack("<IQ", 6, 2**27)), f"{2**27} entries, at most"),
+        (Typed(9, struct.pack("<IQ", 7, 2**30)), f"{2**30} entries, at most"),
+        (Typed(9, struct.pack("<IQQ", 8, 1, 2**30)), f"{2**30 + 8} bytes, at most"),
+        (Typed(8, struct.pack("<Q", 2**30)), f"{2**30} bytes, at most"),
+    ],
+)
+def test_a_value_larger_than_any_vocabulary_is_refused_though_it_is_there(tmp_path, value, words):
+    path = write_gguf(tmp_path / "a.gguf", {"a": value})
+    os.truncate(path, 2**30 + 2**20)
+    error = refusal(path)
+    assert (error.code, words in error.message) == ("bad_gguf", True)
 
 
 @pytest.mark.parametrize("code", [13, 255, 2**31, 2**32 - 1])
@@ -167,6 +177,11 @@ def test_a_bool_is_zero_or_one(tmp_path):
 def test_a_key_that_comes_twice_is_refused(tmp_path):
     error = refusal(write_gguf(tmp_path / "a.gguf", [("general.name", "a"), ("general.name", "a")]))
     assert (error.code, "'general.name' is there twice" in error.message) == ("bad_gguf", True)
+
+
+def test_a_key_has_a_name(tmp_path):
+    error = refusal(write_gguf(tmp_path / "a.gguf", {"a": 1, "": 2}))
+    assert (error.code, "metadata key 1 of 2 is empty" in error.message) == ("bad_gguf", True)
 
 
 # 38: alignment
@@ -250,13 +265,24 @@ def test_an_unknown_tensor_type_is_refused_when_it_is_used(tmp_path, code):
     assert {"F32", "Q4_K", "MXFP4"} <= set(caught.value.hint.replace(",", "").split())
 
 
-@pytest.mark.parametrize("code", [code for code, kind in GGML_TYPES.items() if kind.removed])
-def test_a_removed_tensor_type_is_named_and_sized(tmp_path, code):
-    kind = GGML_TYPES[code]
+@pytest.mark.parametrize(
+    ("code", "name", "nbytes"),
+    [
+        (4, "Q4_2", 80),
+        (5, "Q4_3", 96),
+        (31, "Q4_0_4_4", 72),
+        (32, "Q4_0_4_8", 72),
+        (33, "Q4_0_8_8", 72),
+        (36, "IQ4_NL_4_4", 72),
+        (37, "IQ4_NL_4_8", 72),
+        (38, "IQ4_NL_8_8", 72),
+    ],
+)
+def test_a_removed_tensor_type_is_named_and_sized(tmp_path, code, name, nbytes):
     old = tensor("F32", np.zeros((2, 64), np.float32), type=code)
     checkpoint = read_gguf(write_gguf(tmp_path / "a.gguf", {}, {"old": old, "w": ONES}))
-    assert checkpoint.tensors["old"].nbytes == 128 // kind.block * kind.nbytes
-    with pytest.raises(TurbosparkError, match=f"format {kind.name}, which is not supported"):
+    assert checkpoint.tensors["old"].nbytes == nbytes
+    with pytest.raises(TurbosparkError, match=f"format {name}, which is not supported"):
         checkpoint.open("old")
 
 

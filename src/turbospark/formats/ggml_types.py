@@ -10,12 +10,11 @@ from typing import NamedTuple
 
 
 class GGMLType(NamedTuple):
-    """`block` values of a row become `nbytes` bytes; `removed` types are no longer written by GGML."""
+    """`block` values of a row become `nbytes` bytes."""
 
     name: str
     block: int
     nbytes: int
-    removed: bool = False
 
 
 GGML_TYPES: dict[int, GGMLType] = {
@@ -23,8 +22,8 @@ GGML_TYPES: dict[int, GGMLType] = {
     1: GGMLType("F16", 1, 2),
     2: GGMLType("Q4_0", 32, 18),
     3: GGMLType("Q4_1", 32, 20),
-    4: GGMLType("Q4_2", 16, 10, removed=True),
-    5: GGMLType("Q4_3", 16, 12, removed=True),
+    4: GGMLType("Q4_2", 16, 10),  # removed
+    5: GGMLType("Q4_3", 16, 12),  # removed
     6: GGMLType("Q5_0", 32, 22),
     7: GGMLType("Q5_1", 32, 24),
     8: GGMLType("Q8_0", 32, 34),
@@ -50,14 +49,14 @@ GGML_TYPES: dict[int, GGMLType] = {
     28: GGMLType("F64", 1, 8),
     29: GGMLType("IQ1_M", 256, 56),
     30: GGMLType("BF16", 1, 2),
-    31: GGMLType("Q4_0_4_4", 32, 18, removed=True),
-    32: GGMLType("Q4_0_4_8", 32, 18, removed=True),
-    33: GGMLType("Q4_0_8_8", 32, 18, removed=True),
+    31: GGMLType("Q4_0_4_4", 32, 18),  # removed
+    32: GGMLType("Q4_0_4_8", 32, 18),  # removed
+    33: GGMLType("Q4_0_8_8", 32, 18),  # removed
     34: GGMLType("TQ1_0", 256, 54),
     35: GGMLType("TQ2_0", 256, 66),
-    36: GGMLType("IQ4_NL_4_4", 32, 18, removed=True),
-    37: GGMLType("IQ4_NL_4_8", 32, 18, removed=True),
-    38: GGMLType("IQ4_NL_8_8", 32, 18, removed=True),
+    36: GGMLType("IQ4_NL_4_4", 32, 18),  # removed
+    37: GGMLType("IQ4_NL_4_8", 32, 18),  # removed
+    38: GGMLType("IQ4_NL_8_8", 32, 18),  # removed
     39: GGMLType("MXFP4", 32, 17),
     40: GGMLType("NVFP4", 64, 36),
     41: GGMLType("Q1_0", 128, 18),

@@ -104,6 +104,8 @@ def read_part(path: Path) -> Part:
     values: dict[str, Any] = {}
     for index in range(key_count):
         key = header.string(f"metadata key {index} of {key_count}", MAX_KEY_BYTES)
+        if not key:
+            raise header.refuse(f"metadata key {index} of {key_count} is empty")
         if key in values:
             raise header.refuse(f"metadata key {shown(key)} is there twice")
         values[key] = header.value(key, only=U32 if key == ALIGNMENT else None)

@@ -19,7 +19,8 @@ TYPE_NAMES = ("u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "
 U32, BOOL, STRING, ARRAY, U64 = 4, 7, 8, 9, 10
 LETTERS = {0: "B", 1: "b", 2: "H", 3: "h", U32: "I", 5: "i", 6: "f", BOOL: "?", U64: "Q", 11: "q", 12: "d"}
 NUMBERS = {code: struct.Struct("<" + letter) for code, letter in LETTERS.items()}
-MAX_STRINGS = 1 << 22  # of one array; the largest vocabularies have 2^18 tokens and 2^19 merges
+MAX_ENTRIES = 1 << 22  # of an array; the largest vocabularies have 2^18 tokens and 2^19 merges
+MAX_BYTES = 1 << 26  # of a string or an array; the largest are whole tokenizers of 2^25
 
 
 def type_name(code: int) -> str:
@@ -66,10 +67,10 @@ class Header:
             raise self.file.cut(f"{count} {what}", count * least, self.at)
         return count
 
-    def string(self, what: str, limit: int | None = None) -> str:
+    def string(self, what: str, limit: int = MAX_BYTES) -> str:
         """Text; bytes that are not UTF-8 come as lone surrogates, see GGUFMetadata."""
         length = self.number(U64, f"the length of {what}")
-        if limit is not None and length > limit:
+        if length > limit:
             raise self.refuse(f"{what} has {length} bytes, at most {limit} are allowed")
         start = self.step(length, what)
         return str(self.data[start : self.at], "utf-8", "surrogateescape")
@@ -93,23 +94,25 @@ class Header:
 
     def _array(self, what: str) -> LazyArray:
         code = self.number(U32, f"the element type of {what}")
-        if code == STRING:
-            length = self.count(f"strings in {what}", 8)
-            start = self.at
-            self._pass_strings(length, what)
-        elif code in NUMBERS:
-            length = self.count(f"{type_name(code)} entries in {what}", NUMBERS[code].size)
-            start = self.step(length * NUMBERS[code].size, what)
-            if code == BOOL and length and self.file.data[start : self.at].max() > 1:
-                raise self.refuse(f"{what} holds bools that are neither 0 nor 1")
-        else:
+        if code != STRING and code not in NUMBERS:
             kinds = "numbers, bools or strings"
             raise self.refuse(f"{what} is an array of {type_name(code)}, arrays of {kinds} are read")
+        size = 8 if code == STRING else NUMBERS[code].size
+        length = self.count(f"{type_name(code)} entries in {what}", size)
+        if length > MAX_ENTRIES:
+            raise self.refuse(f"{what} has {length} entries, at most {MAX_ENTRIES} are read")
+        start = self.at
+        if code == STRING:
+            self._pass_strings(length, what)
+        else:
+            self.step(length * size, what)
+        if self.at - start > MAX_BYTES:
+            raise self.refuse(f"{what} has {self.at - start} bytes, at most {MAX_BYTES} are read")
+        if code == BOOL and length and self.file.data[start : self.at].max() > 1:
+            raise self.refuse(f"{what} holds bools that are neither 0 nor 1")
         return LazyArray(code, length, start, self.at)
 
     def _pass_strings(self, count: int, what: str) -> None:
-        if count > MAX_STRINGS:
-            raise self.refuse(f"{what} has {count} strings, at most {MAX_STRINGS} are read")
         data, at, size, length = self.data, self.at, self.file.size, NUMBERS[U64].unpack_from
         for index in range(count):
             stop = at + 8
