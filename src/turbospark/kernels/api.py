@@ -108,11 +108,13 @@ class Kernels(ABC):
         scale: float,
         window: int | None,
         softcap: float | None,
+        visible: tuple[np.ndarray, np.ndarray] | None = None,
     ) -> Array:
         """q [R, heads, d] over caches k [slots, kv, capacity, d] and v [slots, kv, capacity, dv] -> [R, heads, dv].
 
-        A row at position p sees the keys of its slot at positions (p - window, p]. Heads are grouped: query head h
-        reads kv head h // (heads / kv). v may be a view of k (latent attention).
+        A row at position p sees the keys of its slot at positions (p - window, p], or, for a drafter's block, from
+        visible[0] to visible[1] inclusive, both int [R]. Heads are grouped: query head h reads kv head
+        h // (heads / kv). v may be a view of k (latent attention).
         """
 
     # Gated DeltaNet; see cache/recurrent.py for the arrays

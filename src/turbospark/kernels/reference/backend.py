@@ -84,8 +84,8 @@ class ReferenceKernels(Kernels):
     def store(self, rows: Rows, values: np.ndarray, cache: np.ndarray) -> None:
         cache[rows.slots, :, rows.positions % cache.shape[2]] = values
 
-    def attention(self, q, k, v, rows: Rows, *, scale: float, window: int | None, softcap: float | None):
-        return attention.attention(q, k, v, rows, scale, window, softcap)
+    def attention(self, q, k, v, rows: Rows, *, scale, window, softcap, visible=None) -> np.ndarray:
+        return attention.attention(q, k, v, rows, scale, window, softcap, visible)
 
     def short_conv(self, x: np.ndarray, weight: np.ndarray, cache: Any, rows: Rows) -> np.ndarray:
         return delta.short_conv(x, weight, cache, rows)
