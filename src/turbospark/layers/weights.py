@@ -74,7 +74,8 @@ class Weights:
         found = self._find(name + suffix)
         if found is None:
             self._missing.append(next(iter(self._locate(self.prefix + name + suffix))))
-            return QTensor(name, "F32", shape, np.broadcast_to(np.uint8(0), (*shape[:-1], 4 * shape[-1])))
+            row = np.zeros(4 * shape[-1], np.uint8)
+            return QTensor(name, "F32", shape, np.broadcast_to(row, (*shape[:-1], len(row))))
         self._used.add(found)
         have = tuple(self._source.tensors[found].shape)
         if _essential(have) != _essential(shape):
