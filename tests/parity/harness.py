@@ -104,8 +104,8 @@ def check_prefix_hit(model: Model, ids: Sequence[int]) -> None:
 
 def check_verify_blocks(model: Model, ids: Sequence[int], whole: np.ndarray) -> None:
     """Blocks of 1..16 uncertain rows, right and wrong ones, committed in part, then the rest of the prompt."""
-    sizes = range(1, MAX_BLOCK + 1)
-    for size, kept in sorted({(size, kept) for size in sizes for kept in (1, (size + 1) // 2, size)}):
+    blocks = {(n, kept) for n in range(1, MAX_BLOCK + 1) for kept in (1, (n + 1) // 2, n)}
+    for size, kept in sorted(blocks):
         session = new_session(model)
         got = [feed(model, session, [(0, ids[:20])])]
         block = [*ids[20 : 20 + kept], *[(i + 1) % model.config.vocab for i in ids[20 + kept : 20 + size]]]

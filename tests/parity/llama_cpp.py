@@ -1,7 +1,10 @@
-"""llama.cpp as an oracle: the log-probabilities it gives after a prompt of token ids, in float32 throughout."""
+"""llama.cpp as an oracle: the log-probabilities it gives after a prompt of token ids, in float32 throughout, and
+the token ids it makes of a text."""
 
 from __future__ import annotations
 
+import json
+import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -36,9 +39,15 @@ class LlamaCpp:
         params.warmup, params.verbosity = False, 0
         self._server = xllamacpp.Server(params)
 
-    def logprobs(self, ids: Sequence[int], vocab: int) -> np.ndarray:
-        """float64 [vocab] of the token after `ids`, from an empty cache."""
-        asked = {"prompt": list(ids), "n_predict": 1, "n_probs": vocab, "temperature": 1.0, "cache_prompt": False}
+    def logprobs(self, ids: Sequence[int], vocab: int, top: int | None = None) -> np.ndarray:
+        """float64 [vocab] of the token after `ids`, from an empty cache; NaN outside the `top` best where given."""
+        asked = {
+            "prompt": list(ids),
+            "n_predict": 1,
+            "n_probs": top or vocab,
+            "temperature": 1.0,
+            "cache_prompt": False,
+        }
         answer = self._server.handle_completions(asked)
         if "choices" not in answer:
             raise RuntimeError(f"llama.cpp: {answer}")
@@ -46,6 +55,17 @@ class LlamaCpp:
         for entry in answer["choices"][0]["logprobs"]["content"][0]["top_logprobs"]:
             out[entry["id"]] = entry["logprob"]
         return out
+
+    def tokenize(self, text: str, special: bool) -> list[int]:
+        """Ids with no BOS; special: texts of control tokens become those tokens."""
+        asked = {"content": text, "add_special": False, "parse_special": special}
+        request = urllib.request.Request(
+            f"{self._server.listening_address}/tokenize",
+            json.dumps(asked).encode(),
+            {"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.load(answer)["tokens"]
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:

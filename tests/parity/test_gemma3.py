@@ -148,6 +148,23 @@ def test_every_sixth_layer_of_a_gguf_sees_everything_where_it_does_not_say(tmp_p
     check_llama_cpp(path)
 
 
+def test_a_gguf_of_62_layers_scales_scores_by_hidden_over_heads(tmp_path: Path) -> None:
+    """Gemma 3 27B: there query_pre_attn_scalar is not the head's width, and the file has no key for it."""
+    theirs = tiny_gemma3(
+        num_hidden_layers=62,
+        layer_types=[KINDS[i % 6 != 5] for i in range(62)],
+        hidden_size=32,
+        intermediate_size=32,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=8,
+        query_pre_attn_scalar=16,
+    )
+    path = write_dense_gguf(tmp_path / "model.gguf", theirs, {**vocabulary(VOCAB), **SCALING})
+    check_gguf(path, theirs, 17)
+    check_llama_cpp(path, lengths=(17,))
+
+
 def test_llama_cpp_agrees_but_for_its_rounding_of_gelu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It looks gelu up in a table of half-precision numbers; with the same rounding here the agreement is close."""
     theirs = tiny_gemma3(query_pre_attn_scalar=SHAPE["head_dim"], final_logit_softcapping=2.0)
@@ -158,15 +175,15 @@ def test_llama_cpp_agrees_but_for_its_rounding_of_gelu(tmp_path: Path, monkeypat
     check_llama_cpp(path, 1e-4)
 
 
-def check_gguf(path: Path, theirs: Any) -> None:
-    ids = some_ids(130, VOCAB)
+def check_gguf(path: Path, theirs: Any, length: int = 130) -> None:
+    ids = some_ids(length, VOCAB)
     assert difference(load(path).logits(ids), hf.logits(theirs, ids)) < 1e-4
 
 
-def check_llama_cpp(path: Path, limit: float = 4e-3) -> None:
+def check_llama_cpp(path: Path, limit: float = 4e-3, lengths: tuple[int, ...] = (1, 17, 64, 130)) -> None:
     """Log-probabilities at the ends of prompts, in standard deviations of ours."""
-    ids, oracle = some_ids(130, VOCAB), LlamaCpp(path)
+    ids, oracle = some_ids(max(lengths), VOCAB), LlamaCpp(path)
     ours = log_softmax(load(path).logits(ids))
-    for length in (1, 17, 64, 130):
+    for length in lengths:
         found = oracle.logprobs(ids[:length], VOCAB)
         assert np.abs(ours[length - 1] - found).max() / np.std(ours) < limit
