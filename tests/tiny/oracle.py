@@ -19,12 +19,13 @@ class Oracle(Drafter):
     Several requests at once are told apart by their last token and position, so their futures must differ there.
     """
 
-    taps = (0, 1)
+    name, taps = "oracle", (0, 1)
 
     def __init__(self, *futures: Sequence[int], count: int = 7, wrong: Callable[[int], bool] = lambda position: False):
         self.futures, self.count, self.wrong = futures, count, wrong
         self.seen: list[tuple[int, int, int]] = []  # (slot, position, id) of every observed row
         self.states: list[Mapping[Any, Any]] = []
+        self.admitted: list[tuple[int, int | None, int]] = []
 
     def observe(self, rows: Rows, taps: Mapping[Any, Any]) -> None:
         self.seen += zip(rows.slots.tolist(), rows.positions.tolist(), rows.ids.tolist(), strict=True)
@@ -38,11 +39,12 @@ class Oracle(Drafter):
         tokens = list(future[position + 1 : position + 1 + min(count, self.count)])
         return [(t + 1) % 50 if self.wrong(position + 1 + i) else t for i, t in enumerate(tokens)]
 
-    def reset(self, slot: int, length: int = 0) -> None:
-        pass
+    def admit(self, slot: int, prompt: Sequence[int], source: int | None, reused: int) -> None:
+        self.admitted.append((slot, source, reused))
 
-    def blocker(self) -> str | None:
-        return None
+    @property
+    def longest(self) -> int:
+        return self.count
 
 
 def params(model: Model, **fields: Any) -> SamplingParams:

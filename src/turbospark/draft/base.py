@@ -12,22 +12,27 @@ Draw = Callable[[int, int, Any, Any], int]  # (slot, position, candidate ids, sc
 
 
 class Drafter(ABC):
-    """Owns its own caches and never touches the trunk's."""
+    """Owns its own caches and never touches the trunk's. A slot is the session's."""
 
+    name: str
     taps: Sequence[int] = ()  # zero-based trunk layers whose outputs it wants
 
     @abstractmethod
-    def observe(self, rows: Rows, taps: Mapping[Any, Any]) -> None:
-        """The rows of a forward that were committed, and the target's states there: by layer, and "final"."""
+    def admit(self, slot: int, prompt: Sequence[int], source: int | None, reused: int) -> None:
+        """A new sequence in the slot. Its first `reused` rows came from slot `source` and will not be observed."""
 
     @abstractmethod
-    def propose(self, anchors: Rows, count: Sequence[int], draw: Draw) -> list[list[int]]:
-        """At most count[i] proposals to follow anchor row i (the last drawn token, not yet fed)."""
+    def observe(self, rows: Rows, states: Mapping[Any, Any]) -> None:
+        """Rows that were just committed, and the target's states there: by layer [R, H], and "final" [R, H].
+
+        Every committed row of a slot is observed once, in order. Raises RuntimeError when one was left out.
+        """
 
     @abstractmethod
-    def reset(self, slot: int, length: int = 0) -> None:
-        """The slot now holds `length` committed rows of which the drafter has seen nothing."""
+    def propose(self, anchors: Rows, counts: Sequence[int], draw: Draw) -> list[list[int]]:
+        """At most counts[i] proposals to follow anchor row i (the last drawn token, not yet fed)."""
 
+    @property
     @abstractmethod
-    def blocker(self) -> str | None:
-        """Why it cannot serve this model, or None."""
+    def longest(self) -> int:
+        """Proposals it can make in a round."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from turbospark.cache.session import Session
+from turbospark.cache.session import Prefix, Session
 from turbospark.draft.base import Drafter
 from turbospark.engine.accept import accept
 from turbospark.engine.finish import finish
@@ -32,7 +32,7 @@ class Engine:
     def __init__(self, model: Model, slots: int = 4, chunk: int = 256, drafter: Drafter | None = None):
         self.model, self.drafter, self.max_context = model, drafter, model.max_context
         self.session = Session(model.caches(slots, chunk), slots, model.max_context)
-        self.scheduler = Scheduler(self.session, chunk)
+        self.scheduler = Scheduler(self.session, chunk, self._admitted if drafter else None)
 
     def submit(
         self,
@@ -90,6 +90,11 @@ class Engine:
         finally:
             self.scheduler.give_back(slot)
 
+    def _admitted(self, request: Request, prefix: Prefix | None) -> None:
+        if self.drafter is not None and request.slot is not None:
+            source, reused = (None, 0) if prefix is None else (prefix.slot, prefix.length)
+            self.drafter.admit(request.slot, request.context, source, reused)
+
     def _draft(self, plan: list[Work]) -> None:
         """Adds proposals to the decoding requests that want them."""
         if self.drafter is None:
@@ -110,8 +115,9 @@ class Engine:
     def _block(self, request: Request) -> int:
         """Proposals worth asking for: what is wanted, what a block holds, what is left to produce."""
         wanted = request.params.speculative
-        count = 0 if wanted == "off" else MAX_BLOCK - 1 if wanted == "auto" else int(wanted)
-        return min(count, MAX_BLOCK - 1, request.room(self.max_context) - 1)
+        longest = self.drafter.longest if self.drafter else 0
+        count = 0 if wanted == "off" else longest if wanted == "auto" else int(wanted)
+        return min(count, longest, MAX_BLOCK - 1, request.room(self.max_context) - 1)
 
     def _forward(self, plan: list[Work], rows: Rows) -> Forward:
         taps = self.drafter.taps if self.drafter else ()

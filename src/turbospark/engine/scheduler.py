@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from turbospark.cache.session import Session
+from turbospark.cache.session import Prefix, Session
 from turbospark.engine.request import Request
 from turbospark.kernels.rows import Rows
 
@@ -40,8 +41,8 @@ class Scheduler:
     the same or a diverging prompt can start from there.
     """
 
-    def __init__(self, session: Session, chunk: int):
-        self.session, self.chunk = session, chunk
+    def __init__(self, session: Session, chunk: int, on_admit: Callable[[Request, Prefix | None], None] | None = None):
+        self.session, self.chunk, self.on_admit = session, chunk, on_admit
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
         self._idle = list(range(len(session.cursors)))  # least recently used first
@@ -113,6 +114,8 @@ class Scheduler:
             request.fed = request.stats.reused_tokens = prefix.length
         request.slot = slot
         self.running.append(request)
+        if self.on_admit is not None:
+            self.on_admit(request, prefix)
 
     def _cut(self, request: Request) -> int:
         end = len(request.context)

@@ -50,6 +50,10 @@ class Kernels(ABC):
     def to_numpy(self, array: Array) -> np.ndarray:
         """float32 on the host."""
 
+    @abstractmethod
+    def join(self, parts: Sequence[Array]) -> Array:
+        """[R, n] arrays side by side."""
+
     # rows of the residual stream
 
     @abstractmethod

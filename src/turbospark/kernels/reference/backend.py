@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,9 @@ class ReferenceKernels(Kernels):
 
     def to_numpy(self, array: np.ndarray) -> np.ndarray:
         return array
+
+    def join(self, parts: Sequence[np.ndarray]) -> np.ndarray:
+        return np.concatenate(parts, -1)
 
     def embed(self, ids: np.ndarray, table: Matrix) -> np.ndarray:
         return table.rows(ids)
