@@ -35,8 +35,11 @@ def read_memory(root: Path = Path("/")) -> Memory:
 
 
 def peak_bytes() -> int:
-    """The largest resident size this process has had."""
-    import resource
+    """The largest resident size this process has had, mapped files included."""
+    mark = re.search(r"^VmHWM:\s+(\d+) kB", _text(Path("/proc/self/status")), re.MULTILINE)
+    if mark is not None:
+        return int(mark[1]) * 1024
+    import resource  # its mark begins at that of the process which started this one
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024

@@ -60,7 +60,10 @@ def _speculation(args: Any, params: SamplingParams) -> tuple[SamplingParams, str
     if asked is None and fixed is not None:
         name, count = fixed
         asked, asked_by = count or "off", f"{name}={count}"
-    params = replace(params, speculative="auto" if asked is None else asked)
+    try:
+        params = replace(params, speculative="auto" if asked is None else asked)
+    except TurbosparkError as error:
+        raise TurbosparkError(error.code, f"{asked_by}: {error.message}", error.hint) from None
     if isinstance(asked, int):
         return params, asked_by
     if args.speculative_drafter != "auto" and asked != "off":

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from turbospark.kernels.api import Kernels
 from turbospark.quant.tensor import QTensor
 
 
@@ -34,7 +35,10 @@ class HeaderKernels:
         return None
 
     def __getattr__(self, name: str) -> Any:
-        # layers keep some operations at hand when they are made; none is called
+        # what every backend inherits works here too; an operation may be kept at hand, but not called
+        if name in vars(Kernels) and name not in Kernels.__abstractmethods__:
+            return getattr(Kernels, name).__get__(self)
+
         def absent(*_: Any, **__: Any) -> NoReturn:
             raise RuntimeError(f"{name}: a model built from headers runs no forward")
 
