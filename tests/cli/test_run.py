@@ -36,11 +36,19 @@ def test_a_model_without_a_template_completes_and_says_so_once(tmp_path, capsys)
     assert err.count("no chat template") == 1
 
 
-def test_the_answer_is_written_as_it_is_made(model, monkeypatch):
-    pieces = []
-    monkeypatch.setattr(sys, "stdout", type("Pieces", (io.StringIO,), {"write": lambda _, text: pieces.append(text)})())
+def test_the_answer_is_shown_as_it_is_made(model, monkeypatch):
+    class Shown(io.StringIO):
+        """What a reader sees after each flush."""
+
+        seen = ()
+
+        def flush(self):
+            self.seen = (*self.seen, self.getvalue())
+
+    out = Shown()
+    monkeypatch.setattr(sys, "stdout", out)
     assert main(["run", model, "x", "--quiet"]) == 0
-    assert pieces == [*ALPHABET, "\n"]
+    assert out.seen[:26] == tuple(ALPHABET[:n] for n in range(1, 27))
 
 
 def test_the_last_line_on_stderr_tells_the_facts(model, capsys):
