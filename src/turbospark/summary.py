@@ -57,9 +57,9 @@ class EndToken:
 
 @dataclass(frozen=True)
 class Summary:
-    """`config`, `parameters` and `footprint` are None where they could not be known; `problems` then say why.
+    """config, parameters, footprint and tokenizer are None where they could not be known; `problems` then say why.
 
-    chat_template, end_tokens: None for a model that has no tokenizer.
+    tokenizer: whether there is one. chat_template and end_tokens are None without.
     """
 
     path: Path
@@ -73,6 +73,7 @@ class Summary:
     formats: tuple[Stored, ...]
     footprint: Footprint | None
     memory: Memory
+    tokenizer: bool | None
     chat_template: bool | None
     end_tokens: tuple[EndToken, ...] | None
     problems: tuple[Problem, ...]
@@ -102,7 +103,7 @@ def summarise(path: str | os.PathLike[str], max_context: int | None = None, chun
     listed in `problems`.
     """
     checkpoint, memory = open_checkpoint(Path(path)), read_memory()
-    config = parameters = footprint = tokenizer = None
+    config = parameters = footprint = tokenizer = has_tokenizer = None
     problems: list[Problem] = []
     unread = [info for info in checkpoint.tensors.values() if info.format not in FORMATS and info.format not in PLAIN]
     with _listed(problems):
@@ -114,6 +115,7 @@ def summarise(path: str | os.PathLike[str], max_context: int | None = None, chun
             footprint = choose_context(config, checkpoint.nbytes, memory, max_context, 1, chunk)
     with _listed(problems):
         tokenizer = load_tokenizer(checkpoint)
+        has_tokenizer = tokenizer is not None
     return Summary(
         checkpoint.path,
         checkpoint.kind,
@@ -126,6 +128,7 @@ def summarise(path: str | os.PathLike[str], max_context: int | None = None, chun
         _stored(checkpoint.tensors.values()),
         footprint,
         memory,
+        has_tokenizer,
         None if tokenizer is None else tokenizer.has_chat_template,
         None if tokenizer is None else _end_tokens(tokenizer),
         tuple(problems),

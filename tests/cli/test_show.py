@@ -92,7 +92,9 @@ def test_a_split_file_is_one_model(tmp_path, capsys):
 
 def test_a_folder_without_a_tokenizer_works_on_ids(tmp_path, capsys):
     folder = str(write_ids_only(tmp_path))
-    assert rows(shown(capsys, ["info", folder]))["chat template"] == ["no tokenizer: works on token ids alone"]
+    told = rows(shown(capsys, ["info", folder]))
+    assert told["tokenizer"] == ["none: works on token ids alone"]
+    assert "chat template" not in told
     assert shown(capsys, ["probe", folder]).endswith("would run\n")
 
 
@@ -126,6 +128,12 @@ def test_what_would_not_run_is_listed_by_name(tmp_path, capsys, command, change,
     line = next(line for line in out.splitlines() if f"[{code}]" in line)
     assert all(name in line for name in names)
     assert "would run      yes" not in out
+
+
+def test_a_tokenizer_that_cannot_be_read_is_not_called_none(tmp_path, capsys):
+    path = spoiled(tmp_path, lambda metadata, tensors: metadata.update({"tokenizer.ggml.model": "slate"}))
+    assert "tokenizer" not in rows(shown(capsys, ["info", path], 1))
+    assert json.loads(shown(capsys, ["info", path, "--json"], 1))["tokenizer"] is None
 
 
 def test_all_reasons_are_listed_together(tmp_path, capsys):

@@ -21,7 +21,8 @@ RUN = """examples:
   turbospark run folder/ --messages-file talk.json --temperature 0 --seed 7
 
 The answer goes to stdout, everything else to stderr. A sampling flag left out takes the model's own setting, else
-temperature 0.7 and top-p 0.95. Exit status: 0 done, 2 an error, 130 stopped by Ctrl-C."""
+temperature 0.7 and top-p 0.95. TURBOSPARK_DFLASH_DRAFT and TURBOSPARK_MTP_DRAFT hold a number of proposals for runs
+without --speculative, 0 for none. Exit status: 0 done, 2 an error, 130 stopped by Ctrl-C."""
 
 INFO = """examples:
   turbospark info smollm2

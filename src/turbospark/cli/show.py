@@ -83,7 +83,8 @@ def _rows(s: Summary) -> Iterator[tuple[str, str]]:
     yield "format", f"{kind}, {s.files} file{'s' * (s.files != 1)}, {size(s.nbytes)} in {s.tensors} tensors"
     yield "family", (f"{s.config.family}, declared as " if s.config else "not known: ") + plain(s.architecture)
     if s.parameters is not None:
-        yield "parameters", f"{s.parameters / 1e6:,.1f} million"
+        billions = s.parameters >= 1e9
+        yield "parameters", f"{s.parameters / 1e9:.2f} billion" if billions else f"{s.parameters / 1e6:.1f} million"
     if s.config is not None:
         c = s.config
         tied = ", output tied to the embedding" if c.tied else ""
@@ -96,7 +97,10 @@ def _rows(s: Summary) -> Iterator[tuple[str, str]]:
         sum_of = f"{size(f.weights)} weights + {size(f.cache)} cache + about {size(f.working)} to work"
         yield "memory", f"{sum_of} = {size(f.total)} at {f.context} positions"
         yield "memory", f"{size(s.memory.available)} of {size(s.memory.total)} may be used"
-    yield "chat template", {None: "no tokenizer: works on token ids alone", True: "yes", False: "no"}[s.chat_template]
+    if s.tokenizer is not None:
+        yield "tokenizer", "yes" if s.tokenizer else "none: works on token ids alone"
+    if s.tokenizer:
+        yield "chat template", "yes" if s.chat_template else "no"
     for token in s.end_tokens or ():
         yield "end tokens", f"{token.id} {plain(token.text)}  ({', '.join(map(plain, token.sources))})"
     if s.config is not None and s.config.generation:
