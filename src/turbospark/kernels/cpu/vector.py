@@ -64,6 +64,13 @@ class Emit:
     def store(self, value: Value, address: Value, offset: int | Value = 0) -> None:
         self.b.store(value, self.b.inttoptr(self.at(address, offset), value.type.as_pointer()), align=1)
 
+    def prefetch(self, address: Value, nearness: int) -> None:
+        """Asks for the cache line of an address, which may be anything; nearness 3 is the first cache, 0 the last."""
+        pointer = self.b.inttoptr(address, I8.as_pointer())
+        kind = [pointer.type, I32, I32, I32]
+        function = self.function("llvm.prefetch.p0", ir.VoidType(), kind)
+        self.b.call(function, [pointer, I32(0), I32(nearness), I32(1)])
+
     def gather(self, kind: ir.Type, addresses: Sequence[Value]) -> Value:
         """One element from each address."""
         vector: Value = ir.Constant(ir.VectorType(kind, len(addresses)), ir.Undefined)
