@@ -33,9 +33,7 @@ def test_deltas_join_to_the_decode_of_the_whole(parts, data):
     assert "".join(streamed(chunks)) == whole.decode("utf-8", errors="replace")
 
 
-@pytest.mark.parametrize(
-    "data", [b"\xff", b"\xe2\x82", b"\xf0\x9f\x91", b"\x80\xf0\x80a\xed\xa0\x80", b"\xc3\xc3\xa9"]
-)
+@pytest.mark.parametrize("data", [b"\xff", b"\xe2\x82", b"\xf0\x9f\x91", b"\x80\xf0\x80a\xed\xa0\x80", b"\xc3\xc3\xa9"])
 def test_byte_by_byte_is_the_same(data):
     assert "".join(streamed([bytes([byte]) for byte in data])) == data.decode("utf-8", errors="replace")
 

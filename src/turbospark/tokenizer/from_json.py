@@ -39,8 +39,12 @@ def from_folder(folder: Path) -> Tokenizer | None:
 
     try:
         backend = Backend.from_file(str(file))
-    except Exception as error:  # the library raises plain Exception
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # the library raises plain Exception, and a panic is not even that
         raise TurbosparkError("bad_tokenizer", f"{file} cannot be read: {error}") from None
+    backend.no_truncation()
+    backend.no_padding()
     config = _read(folder / "tokenizer_config.json")
     declared = {**_read(folder / "special_tokens_map.json"), **config}
     tokens = {name: text for name in declared if name.endswith("_token") and (text := _token_text(declared[name]))}
@@ -51,7 +55,7 @@ def from_folder(folder: Path) -> Tokenizer | None:
     eos_id = _declared_id(vocabulary, tokens, "eos_token")
     return Tokenizer(
         vocabulary,
-        lambda: LibraryEncoder(backend),
+        lambda: LibraryEncoder(backend, len(vocabulary)),
         prefix=_prefix(backend, config.get("add_bos_token"), bos_id),
         bos_id=bos_id,
         end_sources=end_sources(vocabulary, _declared_ends(folder, eos_id)),

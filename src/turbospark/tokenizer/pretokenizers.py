@@ -52,6 +52,13 @@ _DEEPSEEK3 = (
     r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"""
     r"""| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""
 )
+# DeepSeek's cased letters: those of Unicode 11 without Georgian, mathematical and some other ranges.
+_LEFT_OUT = (
+    "\u0560-\u0588\u10c7-\u10ff\u1c80-\u1c8f\u2d00-\u2d2d\ua790-\ua7ff\uab30-\uab6f\U00010570-\U000105bf"
+    "\U00010d50-\U00010d8f\U00016e40-\U00016e7f\U00016ea0-\U00016eff\U0001d400-\U0001d7ff\U0001df00-\U0001dfff"
+)
+_DEEPSEEK_LETTERS = rf"\s?[[\p{{Lu}}\p{{Ll}}\p{{Lt}}]&&[^{_LEFT_OUT}]]+"
+_DEEPSEEK_SIGNS = "\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+"
 _CJK = "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"
 _CJK_HANGUL = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
 _BLOOM = " ?[^(\\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+"
@@ -79,6 +86,7 @@ PRE_TOKENIZERS: dict[str, PreTokenizer] = {
     **dict.fromkeys(("hunyuan", "solar-open", "grok-2"), _AS_QWEN2),
     "qwen35": PreTokenizer((_QWEN35,)),
     **dict.fromkeys(("deepseek-v3", "hunyuan-dense", "joyai-llm"), _AS_DEEPSEEK3),
+    "deepseek-llm": PreTokenizer((r"[\r\n]", _DEEPSEEK_LETTERS, _DEEPSEEK_SIGNS, r"\s+$", _CJK_HANGUL, r"\p{N}")),
     "deepseek-coder": PreTokenizer((r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _CJK_HANGUL, r"\p{N}")),
     "tekken": PreTokenizer((_TEKKEN,), ignore_merges=True, adds_bos=True),
     **dict.fromkeys(("gpt-4o", "llama4", "kanana2", "minimax-m2"), _AS_GPT4O),

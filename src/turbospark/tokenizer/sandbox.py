@@ -17,7 +17,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
 from jinja2.visitor import NodeTransformer
 
 MAX_STEPS = 1_000_000  # of one rendering: a loop turn is one, a call and a list written out are CALL
-CALL = 5
+CALL = 10
 MAX_CHARS = 1 << 24  # of any text, or entries of any list; a million tokens are about 2^22 characters
 MAX_NUMBER = 10_000  # as a width or a count, and bits of an integer
 

@@ -70,9 +70,18 @@ class Vocabulary:
             raise TurbosparkError("token_out_of_range", message, f"ids run from 0 to {len(self.texts) - 1}")
         return int(token_id)
 
+    @cached_property
+    def _pieces(self) -> dict[int, bytes]:
+        return {}
+
     def piece(self, token_id: int) -> bytes:
         """The bytes of a token, b"" for control, unknown and unused ones. Raises `token_out_of_range`."""
-        token_id = self.check(token_id)
+        piece = self._pieces.get(token_id)
+        if piece is None:
+            piece = self._pieces[token_id] = self._spell(self.check(token_id))
+        return piece
+
+    def _spell(self, token_id: int) -> bytes:
         text, kind = self.texts[token_id], self.kinds[token_id]
         if kind in SILENT:
             return b""
@@ -80,6 +89,6 @@ class Vocabulary:
             return bytes([int(text[3:5], 16)])
         if self.style == "spm":
             return raw_bytes(text.replace(SPACE, " "))
-        if kind == NORMAL and all(char in self._byte_of for char in text):
+        if kind == NORMAL and self._byte_of.keys() >= set(text):
             return bytes(self._byte_of[char] for char in text)
         return raw_bytes(text)
