@@ -148,31 +148,23 @@ def test_a_missing_merge_or_another_pattern_is_seen(sample: str, joins: Any, tmp
 PIECES = ["\u2581", *"abcdef", "ab", "bc", "abc", "cd", "\u2581a", "\u2581ab", "de", "def", "cdef", "\u2581\u2581"]
 
 
-@pytest.mark.parametrize("scores", ["falling", "equal", "shuffled"])
+SCORES = {
+    "falling": [-float(i) for i in range(len(PIECES))],
+    "equal": [-1.0] * len(PIECES),
+    "shuffled": [-float(7 * i % 19) for i in range(len(PIECES))],
+}
+WORDS = [*"abcdefabcdef", " ", "  ", "\u2581", "\n", "<s>", "<think>", "<unk>", "x", "\u4f60", "\U0001f600", "<0x41>"]
+
+
+@pytest.mark.parametrize("scores", SCORES)
 @pytest.mark.parametrize("add_space_prefix", [True, False])
 def test_sentencepiece_by_score(scores: str, add_space_prefix: bool, tmp_path: Path) -> None:
-    values = {
-        "falling": range(len(PIECES)),
-        "equal": [1] * len(PIECES),
-        "shuffled": [7 * i % 19 for i in range(len(PIECES))],
+    made = {
+        name: spm_metadata(dict(zip(PIECES, values, strict=True)), add_space_prefix=add_space_prefix)
+        for name, values in SCORES.items()
     }
-    pieces = dict(zip(PIECES, (-float(value) for value in values[scores]), strict=True))
-    metadata = spm_metadata(pieces, add_space_prefix=add_space_prefix)
-    theirs = LlamaCpp(write_model_around(tmp_path / "model.gguf", metadata))
-    words = [
-        *"abcdefabcdef",
-        " ",
-        "  ",
-        "\u2581",
-        "\n",
-        "<s>",
-        "<think>",
-        "<unk>",
-        "x",
-        "\u4f60",
-        "\U0001f600",
-        "<0x41>",
-    ]
-    text = mixture(3_000, words)
+    theirs = LlamaCpp(write_model_around(tmp_path / "model.gguf", made[scores]))
+    parts = chunks(mixture(3_000, WORDS), 300)
     for special in (True, False):
-        assert differences(from_gguf(metadata), theirs, chunks(text, 300), special) == []
+        for name, metadata in made.items():
+            assert bool(differences(from_gguf(metadata), theirs, parts, special)) == (name != scores)

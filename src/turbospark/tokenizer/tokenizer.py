@@ -31,7 +31,7 @@ class Tokenizer:
     template: the model's chat template, if it has one.
     """
 
-    vocabulary: Vocabulary
+    vocabulary: Vocabulary = field(repr=False)
     build: Callable[[], Encoder] = field(repr=False)
     prefix: tuple[int, ...] = ()
     bos_id: int | None = None
