@@ -50,7 +50,7 @@ class Codes:
 
 @dataclass
 class Row:
-    """Where a chunk or pair lies: addresses of its blocks (one block of 256 for K formats), of companions beside."""
+    """Where a chunk or pair lies: addresses of its stored blocks, and of its first scale and bias kept apart (BF16)."""
 
     blocks: list[Value]
     scales: Value | None = None
@@ -120,6 +120,73 @@ def _q4_1_chunk(e: Emit, row: Row) -> Decoded:
 def _q4_1_pair(e: Emit, row: Row) -> Decoded:
     scale, low = _scales_and_lows(e, row)
     return Decoded([Part(_nibbles(e, [_two(e, row.blocks, 4)]), scale, 4)], low)
+
+
+def _q5_chunk(e: Emit, row: Row, offset: int) -> list[Value]:
+    """Codes of five bits: 32 fifth bits at an offset, the nibbles behind them."""
+    nibbles = _nibbles(e, _quads(e, row, offset + 4))
+    high = e.gather(I32, _lanes(e, row, offset))
+    return [e.b.or_(nibble, _fifth(e, e.right(high, 4 * i))) for i, nibble in enumerate(nibbles)]
+
+
+def _q5_pair(e: Emit, row: Row, offset: int) -> list[Value]:
+    nibbles = _nibbles(e, [_two(e, row.blocks, offset + 4)])
+    high = e.gather(I32, _lanes(e, row, offset))
+    shifts = [ir.Constant(I32x8, [16 * i + 4 * quad for quad in range(4)] * 2) for i in (0, 1)]
+    return [e.b.or_(nibble, _fifth(e, e.b.lshr(high, shift))) for nibble, shift in zip(nibbles, shifts, strict=True)]
+
+
+def _fifth(e: Emit, bits: Value) -> Value:
+    """The lowest four bits of each dword, one a byte, where the fifth bit of a code is."""
+    apart = e.bits(e.b.mul(e.bits(bits, 15), e.fill(I32x8, 0x00204081)), 0x01010101)
+    return e.cast(e.left(apart, 4), I8x32)
+
+
+def _q5_0_chunk(e: Emit, row: Row) -> Decoded:
+    return Decoded([Part(_q5_chunk(e, row, 2), _scales(e, row, 0), 5, 4)])
+
+
+def _q5_0_pair(e: Emit, row: Row) -> Decoded:
+    return Decoded([Part(_q5_pair(e, row, 2), _scales(e, row, 0), 5, 4)])
+
+
+def _q5_1_chunk(e: Emit, row: Row) -> Decoded:
+    scale, low = _scales_and_lows(e, row)
+    return Decoded([Part(_q5_chunk(e, row, 4), scale, 5)], low)
+
+
+def _q5_1_pair(e: Emit, row: Row) -> Decoded:
+    scale, low = _scales_and_lows(e, row)
+    return Decoded([Part(_q5_pair(e, row, 4), scale, 5)], low)
+
+
+# INT4 affine: a group of 64 is two blocks
+
+
+def _int4_group(e: Emit, address: Value) -> list[Value]:
+    """32 bytes to values 0..15 of both blocks and values 16..31 of both."""
+    packed = e.load(I8x32, address)
+    low, high = e.bits(packed, 15), e.right(packed, 4)
+    mixed = []
+    for start in (0, 8):
+        lanes = [
+            lane + 32 * odd for half in (0, 16) for lane in range(half + start, half + start + 8) for odd in (0, 1)
+        ]
+        mixed.append(e.shuffle(low, high, lanes))
+    return mixed
+
+
+def _int4_chunk(e: Emit, row: Row) -> Decoded:
+    groups = [_int4_group(e, block) for block in row.blocks]
+    codes = [e.cast(v, I8x32) for i in (0, 1) for v in e.transpose4([e.cast(g[i], I32x8) for g in groups])]
+    scale, low = (e.bfloats(e.load(ir.VectorType(I16, 4), at)) for at in (row.scales, row.biases))
+    twice = (0, 1, 2, 3) * 2
+    return Decoded([Part(codes, e.shuffle(scale, scale, twice), 4)], e.shuffle(low, low, twice))
+
+
+def _int4_pair(e: Emit, row: Row) -> Decoded:
+    scale, low = (e.bfloats(e.gather(I16, [at] * 8)) for at in (row.scales, row.biases))
+    return Decoded([Part(_int4_group(e, row.blocks[0]), scale, 4)], low)
 
 
 # superblocks of 256
@@ -204,6 +271,9 @@ CODES = {
     "Q8_0": Codes(32, 34, _q8_0_chunk, _q8_0_pair),
     "Q4_0": Codes(32, 18, _q4_0_chunk, _q4_0_pair),
     "Q4_1": Codes(32, 20, _q4_1_chunk, _q4_1_pair),
+    "Q5_0": Codes(32, 22, _q5_0_chunk, _q5_0_pair),
+    "Q5_1": Codes(32, 24, _q5_1_chunk, _q5_1_pair),
+    "INT4": Codes(64, 32, _int4_chunk, _int4_pair),
     "Q4_K": Codes(256, 144, _q4_k_chunk),
     "Q5_K": Codes(256, 176, _q5_k_chunk),
     "Q6_K": Codes(256, 210, _q6_k_chunk),

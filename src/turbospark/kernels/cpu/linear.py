@@ -51,10 +51,28 @@ def _q6_k(weight, x, xq, rows, y, y_stride, start, stop, add):
     product("Q6_K", weight, x, xq, rows, y, y_stride, start, stop, add)
 
 
+@callback
+def _q5_0(weight, x, xq, rows, y, y_stride, start, stop, add):
+    product("Q5_0", weight, x, xq, rows, y, y_stride, start, stop, add)
+
+
+@callback
+def _q5_1(weight, x, xq, rows, y, y_stride, start, stop, add):
+    product("Q5_1", weight, x, xq, rows, y, y_stride, start, stop, add)
+
+
+@callback
+def _int4(weight, x, xq, rows, y, y_stride, start, stop, add):
+    product("INT4", weight, x, xq, rows, y, y_stride, start, stop, add)
+
+
 KERNELS: dict[str, Callback] = {
     "Q8_0": _q8_0,
     "Q4_0": _q4_0,
     "Q4_1": _q4_1,
+    "Q5_0": _q5_0,
+    "Q5_1": _q5_1,
+    "INT4": _int4,
     "Q4_K": _q4_k,
     "Q5_K": _q5_k,
     "Q6_K": _q6_k,
@@ -82,12 +100,16 @@ class Weight:
             "rows": self.shape[0],
             "columns": self.shape[1],
             "stride": data.strides[0],
-            "scales": 0,
-            "biases": 0,
+            "scales": _address(tensor.scales),
+            "biases": _address(tensor.biases),
             "integer": self.integer,
         }
         self._fields = np.array([fields[name] for name in FIELDS], np.int64)
         self.address = self._fields.ctypes.data
+
+
+def _address(part: np.ndarray | None) -> int:
+    return 0 if part is None else part.ctypes.data
 
 
 def quantised(x: np.ndarray) -> np.ndarray:

@@ -55,6 +55,7 @@ class _Product:
         rest = e.b.srem(blocks, e.number(8))
         self.pairs = e.b.sdiv(e.at(rest, 1), e.number(2))
         self.last = e.b.sub(blocks, e.number(1))
+        self.groups = e.b.sdiv(field["columns"], e.number(codes.block))
         self.xq = xq
         self.xq_pairs = e.at(xq, e.times(self.chunks, e.times(rows, CHUNK_BYTES)))
 
@@ -131,16 +132,26 @@ class _Product:
         start = e.at(self._row(n), e.times(step, count * codes.nbytes))
         for line in range(0, count * codes.nbytes, 64):
             e.prefetch(e.at(e.at(start, ahead), line), 3)
-        return codes.chunk(e, Row([e.at(start, codes.nbytes * i) for i in range(count)]))
+        return codes.chunk(e, self._blocks(n, start, count, e.times(step, count)))
 
     def _pair(self, n: Value, step: Value, ahead: Value) -> Decoded:
         """A second block beyond the end of the row is the first again: its activations are zeros."""
         e, codes = self.e, self.codes
-        first = e.b.add(e.times(self.chunks, 8), e.times(step, 2))
-        blocks = (first, e.least(e.at(first, 1), self.last))
-        row = Row([e.at(self._row(n), e.times(b, codes.nbytes)) for b in blocks])
+        count = max(1, 2 * BLOCK // codes.block)
+        first = e.b.add(e.times(self.chunks, CHUNK // codes.block), e.times(step, count))
+        row = self._blocks(n, e.at(self._row(n), e.times(first, codes.nbytes)), 1, first)
+        if count == 2:
+            second = e.least(e.at(first, 1), self.last)
+            row.blocks.append(e.at(self._row(n), e.times(second, codes.nbytes)))
         assert codes.pair is not None
         return codes.pair(e, row)
+
+    def _blocks(self, n: Value, start: Value, count: int, number: Value) -> Row:
+        """The blocks of row n that lie behind each other from `start`; `number` counts them from the row's first."""
+        e = self.e
+        beside = e.times(e.b.add(e.b.mul(n, self.groups), number), 2)
+        blocks = [e.at(start, self.codes.nbytes * i) for i in range(count)]
+        return Row(blocks, e.at(self.scales, beside), e.at(self.biases, beside))
 
     def _row(self, n: Value) -> Value:
         return self.e.at(self.data, self.e.times(n, self.stride))
