@@ -18,7 +18,7 @@ MAY = {
     "cache": {"errors", "config", "kernels"},
     "layers": {"errors", "config", "quant", "kernels", "experts", "cache"},
     "models": {"errors", "config", "quant", "kernels", "cache", "layers"},
-    "draft": {"errors", "config", "quant", "kernels", "cache", "layers"},
+    "draft": {"errors", "config", "formats", "quant", "kernels", "cache", "layers", "models"},
     "tokenizer": {"errors", "formats"},
     "engine": {"errors", "kernels", "cache", "models", "draft"},
 }

@@ -36,3 +36,8 @@ class Drafter(ABC):
     @abstractmethod
     def longest(self) -> int:
         """Proposals it can make in a round."""
+
+    @property
+    def trained(self) -> int:
+        """Proposals it was made to make; more are served, and likely to be worse."""
+        return self.longest

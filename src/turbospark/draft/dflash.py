@@ -12,9 +12,14 @@ from turbospark.draft.context import Context
 from turbospark.draft.dflash_model import DFlashModel
 from turbospark.kernels.rows import Rows
 
+PENDING = 64  # observed rows that may wait for their keys; in one call these cost little more than a single row
+
 
 class DFlash(Drafter):
-    """Rings of window + chunk + block rows hold the context of each slot; `block` bounds a round's rows."""
+    """Rings of window + chunk + block rows hold the context of each slot; `block` bounds a round's rows.
+
+    Observed rows wait until a block needs their keys, so that a target which decodes plainly is hardly slowed.
+    """
 
     name = "dflash"
 
@@ -28,14 +33,20 @@ class DFlash(Drafter):
             model.kernels, slots, context + block, c.kv_heads, c.head_dim, c.head_dim, window, chunk + block
         )
         self.context = Context([make(layer.window) for layer in c.layers], slots)
+        self._pending: list[tuple[Rows, Any]] = []
 
     @property
     def longest(self) -> int:
         return self._block - 1
 
+    @property
+    def trained(self) -> int:
+        return min(self.model.config.block, self._block) - 1
+
     def admit(self, slot: int, prompt: Sequence[int], source: int | None, reused: int) -> None:
         # only the last window of a prompt is ever looked at
         start = 0 if self.window is None else max(0, len(prompt) - self.window)
+        self._write()
         self.context.admit(slot, source, reused, start)
 
     def observe(self, rows: Rows, states: Mapping[Any, Any]) -> None:
@@ -45,7 +56,9 @@ class DFlash(Drafter):
         index = [i for r in unseen for i in r]
         taps = self.model.kernels.join([states[layer][index] for layer in self.taps])
         kept = rows.keep(unseen)
-        self.model.observe(taps, kept, self.context.caches)
+        if sum(len(waiting) for waiting, _ in self._pending) + len(kept) > PENDING:
+            self._write()
+        self._pending.append((kept, taps))
         self.context.advance(kept)
 
     def propose(self, anchors: Rows, counts: Sequence[int], draw: Draw) -> list[list[int]]:
@@ -55,6 +68,7 @@ class DFlash(Drafter):
         wanted = [s for s in sequences if s[3] > 0]
         if not wanted:
             return [[] for _ in counts]
+        self._write()
         mask = self.model.config.mask_id
         rows = Rows.of((slot, p, [anchor, *[mask] * n], 1) for slot, p, anchor, n in wanted)
         hidden = self.model.block(rows, self.context.caches, self.context.begin_block(rows))
@@ -68,3 +82,11 @@ class DFlash(Drafter):
             else:
                 proposals.append([])
         return proposals
+
+    def _write(self) -> None:
+        """Makes the keys and values of the rows that wait for them."""
+        if not self._pending:
+            return
+        rows, taps = zip(*self._pending, strict=True)
+        self._pending = []
+        self.model.observe(self.model.kernels.stack(taps), Rows.joined(rows), self.context.caches)

@@ -10,6 +10,8 @@ from turbospark.config.keys import Keys
 from turbospark.config.model import Rope
 from turbospark.errors import TurbosparkError
 
+ARCHITECTURES = ("DFlashDraftModel", "DFlash2DraftModel")
+
 
 @dataclass(frozen=True)
 class DFlashLayer:
@@ -27,7 +29,11 @@ class Selector:
 
 @dataclass(frozen=True)
 class DFlashConfig:
-    """block: rows, the anchor and block - 1 proposals. taps: zero-based trunk layers. conv_taps 0: version 1."""
+    """block: rows, the anchor and block - 1 proposals. taps: zero-based trunk layers. conv_taps 0: version 1.
+
+    trunk: the fingerprint of the model it was trained for, where the files record it. draft_vocab: ids it can propose,
+    where the files say so; None otherwise.
+    """
 
     hidden: int
     vocab: int
@@ -48,6 +54,8 @@ class DFlashConfig:
     embedding_scale: float = 1.0
     output_multiplier: float = 1.0
     softcap: float | None = None
+    trunk: str | None = None
+    draft_vocab: int | None = None
 
 
 def from_hf(declared: Mapping[str, Any], where: str) -> DFlashConfig:
@@ -57,7 +65,7 @@ def from_hf(declared: Mapping[str, Any], where: str) -> DFlashConfig:
     if not isinstance(inner, Mapping):
         raise keys.wrong("dflash_config", inner, "an object")
     both = Keys(_merged(declared, inner, where), where)
-    second = "DFlash2DraftModel" in (keys.get("architectures") or [])
+    second = _architecture(keys) == ARCHITECTURES[1]
     count = keys.int("num_hidden_layers", minimum=1)
     taps = both.get("target_layer_ids")
     if not isinstance(taps, list) or not taps or any(isinstance(t, bool) or not isinstance(t, int) for t in taps):
@@ -82,8 +90,18 @@ def from_hf(declared: Mapping[str, Any], where: str) -> DFlashConfig:
         Selector(both.int("selector_rank", minimum=1), both.int("selector_top_k", minimum=1)) if second else None,
         both.float("input_embedding_scale", 1.0),
         both.float("output_multiplier", 1.0),
-        both.float("final_logit_softcapping", None),
+        both.float("final_logit_softcapping", None) or None,
+        keys.str("trunk_fingerprint", None),
+        keys.int("draft_vocab_size", None, minimum=1),
     )
+
+
+def _architecture(keys: Keys) -> str:
+    declared = keys.get("architectures")
+    known = [name for name in ARCHITECTURES if isinstance(declared, list) and name in declared]
+    if len(known) != 1:
+        raise keys.wrong("architectures", declared, "a list with one of " + ", ".join(ARCHITECTURES))
+    return known[0]
 
 
 def _merged(declared: Mapping[str, Any], inner: Mapping[str, Any], where: str) -> dict[str, Any]:

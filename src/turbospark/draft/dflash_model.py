@@ -118,11 +118,25 @@ class Layer:
 
 
 class DFlashModel:
-    """The drafter's weights. It has no embedding and no head of its own: `embed` and `head` are the target's."""
+    """The drafter's weights. It has no embedding and no head of its own: `embed` and `head` are the target's.
 
-    def __init__(self, config: DFlashConfig, w: Weights, embed: Callable[[np.ndarray], Any], head: Any, context: int):
+    ids: the target's id of each of the head's rows, int [rows], where those are a subset. mask: [H], what the mask rows
+    embed instead of the mask token.
+    """
+
+    def __init__(
+        self,
+        config: DFlashConfig,
+        w: Weights,
+        embed: Callable[[np.ndarray], Any],
+        head: Any,
+        context: int,
+        ids: np.ndarray | None = None,
+        mask: Any = None,
+    ):
         c = config
-        self.config, self.kernels, self.embed, self.head = c, w.kernels, embed, head
+        self.config, self.kernels, self.embed, self.head, self.mask = c, w.kernels, embed, head, mask
+        self.ids = np.arange(c.vocab) if ids is None else ids
         rotation = w.kernels.rotary(c.rope, context + c.block)
         self.fc = w.matrix("fc", c.hidden, len(c.taps) * c.hidden)
         self.context_norm = Norm(w.vector("hidden_norm", c.hidden), c.eps)
@@ -149,16 +163,18 @@ class DFlashModel:
         first: int [R], the oldest context position of each row's sequence. Masks are known by their place, never by id.
         """
         anchors = np.array([span.start for span in rows.spans])
-        ids = np.full(len(rows), self.config.mask_id)
+        ids = np.full(len(rows), self.config.mask_id if self.mask is None else 0)
         ids[anchors] = rows.ids[anchors]
         x = self.embed(ids) * self.config.embedding_scale
+        if self.mask is not None:
+            x[np.setdiff1d(np.arange(len(rows)), anchors)] = self.mask * self.config.embedding_scale
         last = np.concatenate([np.repeat(rows.positions[s.stop - 1], len(s)) for s in rows.spans])
         for layer, cache in zip(self.layers, caches, strict=True):
             x = layer(x, rows, cache, _visible(layer.layer, rows.positions, first, last))
         return self.kernels.norm(x, self.norm.weight, self.norm.eps)
 
     def logits(self, hidden: Any) -> np.ndarray:
-        """float32 [R, vocab] by the target's head; a row that is not finite is refused by name."""
+        """float32 [R, rows of the head] by the target's head; a row that is not finite is refused by name."""
         logits = self.kernels.linear(hidden, self.head)
         logits = logits if self.config.output_multiplier == 1.0 else logits * self.config.output_multiplier
         if self.config.softcap is not None:
@@ -175,10 +191,10 @@ class DFlashModel:
 
     def candidates(self, hidden: Any, logits: np.ndarray) -> Candidates:
         """The selector's top-k of each row, ties to the lowest id."""
-        k = self.config.selector.top_k if self.config.selector else 1
-        ids = np.argsort(-logits, axis=-1, kind="stable")[:, :k]
+        k = min(self.config.selector.top_k if self.config.selector else 1, logits.shape[1])
+        best = np.stack([_best(row, k) for row in logits])
         weight = self.kernels.to_numpy(self.kernels.linear(hidden, self.projection))
-        return Candidates(ids, np.take_along_axis(logits, ids, -1), weight)
+        return Candidates(self.ids[best], np.take_along_axis(logits, best, -1), weight)
 
     def scores(self, candidates: Candidates, row: int, predecessor: np.ndarray | int) -> np.ndarray:
         """unary[c] + <predecessor codebook * w, successor codebook[c]>, [.., k] for one or several predecessors."""
@@ -189,13 +205,19 @@ class DFlashModel:
         """Proposals from the mask rows' hidden [n, H], each drawn given the one before it."""
         logits = self.logits(hidden)
         if self.config.selector is None:
-            everything = np.arange(logits.shape[1])
-            return [draw(position + 1 + i, everything, row) for i, row in enumerate(logits)]
+            return [draw(position + 1 + i, self.ids, row) for i, row in enumerate(logits)]
         candidates, tokens, last = self.candidates(hidden, logits), [], anchor
         for i in range(len(logits)):
             last = draw(position + 1 + i, candidates.ids[i], self.scores(candidates, i, last))
             tokens.append(last)
         return tokens
+
+
+def _best(row: np.ndarray, k: int) -> np.ndarray:
+    """Indices of the k largest values, best first, of equal ones the lowest first."""
+    border = np.partition(row, len(row) - k)[len(row) - k]
+    able = np.flatnonzero(row >= border)
+    return able[np.argsort(-row[able], kind="stable")[:k]]
 
 
 def _visible(

@@ -46,6 +46,10 @@ class Kernels(ABC):
     def zeros(self, shape: tuple[int, ...]) -> Array:
         """Cache memory, float32 zeros; untouched pages should cost nothing where the system allows it."""
 
+    def cached(self, shape: tuple[int, ...]) -> Array:
+        """Memory for keys or values [slots, heads, capacity, width], zeros; a backend chooses its number format."""
+        return self.zeros(shape)
+
     @abstractmethod
     def to_numpy(self, array: Array) -> np.ndarray:
         """float32 on the host."""
@@ -53,6 +57,10 @@ class Kernels(ABC):
     @abstractmethod
     def join(self, parts: Sequence[Array]) -> Array:
         """[R, n] arrays side by side."""
+
+    @abstractmethod
+    def stack(self, parts: Sequence[Array]) -> Array:
+        """[R, n] arrays below each other."""
 
     # rows of the residual stream
 

@@ -84,5 +84,5 @@ def decoded(tensor: QTensor) -> QTensor:
 
 def _by_head(w: Weights, name: str, *shape: int) -> QTensor:
     joined = (shape[0] * shape[1], shape[2])
-    tensor = w.tensor(name, joined if w.axes(name) == 2 else shape)
+    tensor = w.tensor(name, joined if len(w.shape(name)) == 2 else shape)
     return replace(tensor, shape=shape, data=tensor.data.reshape(*shape[:2], -1))

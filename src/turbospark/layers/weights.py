@@ -61,10 +61,10 @@ class Weights:
     def has(self, name: str, suffix: str = ".weight") -> bool:
         return self._find(name + suffix) is not None
 
-    def axes(self, name: str, suffix: str = ".weight") -> int:
-        """How many axes the file gives a tensor, 0 when it has none of that name."""
+    def shape(self, name: str, suffix: str = ".weight") -> tuple[int, ...]:
+        """The shape the file gives a tensor, () when it has none of that name."""
         found = self._find(name + suffix)
-        return 0 if found is None else len(self._source.tensors[found].shape)
+        return () if found is None else tuple(self._source.tensors[found].shape)
 
     def tensor(self, name: str, shape: tuple[int, ...], suffix: str = ".weight") -> QTensor:
         """The stored tensor, or an empty stand-in when it is missing, which `check` will report.

@@ -19,6 +19,8 @@ from turbospark.models.names import locator
 
 DERIVED = ("rotary_emb.inv_freq", "attn_rot_embd.weight")  # old files store what their configuration says already
 
+DRAFTERS = ("dflash.",)  # tensors of a drafter in the same file
+
 
 @dataclass(frozen=True)
 class Forward:
@@ -56,7 +58,7 @@ class Model(ABC):
         heads = tuple(
             f"{p}{self.trunk_layers + i}." for i in range(self.config.mtp_layers) for p in ("blk.", "model.layers.")
         )
-        return (*self.unused, *heads)
+        return (*self.unused, *heads, *DRAFTERS)
 
     @property
     def trunk_layers(self) -> int:

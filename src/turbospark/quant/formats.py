@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from turbospark.errors import TurbosparkError
@@ -81,11 +83,21 @@ def decode_rows(t: QTensor, start: int, stop: int) -> np.ndarray:
 
 def take_rows(t: QTensor, ids: np.ndarray) -> np.ndarray:
     """The rows of a matrix [out, in] that `ids` [n] names: float32 [n, in]. Raises `row_out_of_range`."""
-    ids = np.asarray(ids)
-    outside = ids[(ids < 0) | (ids >= t.shape[0])]
-    if outside.size:
-        raise TurbosparkError("row_out_of_range", f"{t.name}: row {outside[0]} asked, has {t.shape[0]}")
+    ids = _present(t, ids)
     return _decode(t, t.data[ids], ids)
+
+
+def select_rows(t: QTensor, ids: np.ndarray) -> QTensor:
+    """The matrix of the rows that `ids` [n] names, in the stored format, or F32 where rows share scales.
+
+    Raises `row_out_of_range`.
+    """
+    ids = _present(t, ids)
+    if any(part is not None and part.shape[:1] != t.shape[:1] for part in (t.scales, t.biases)):
+        values = take_rows(t, ids)
+        return QTensor(t.name, "F32", values.shape, values.view(np.uint8))
+    cut = lambda part: None if part is None else part[ids]
+    return replace(t, shape=(len(ids), t.shape[1]), data=t.data[ids], scales=cut(t.scales), biases=cut(t.biases))
 
 
 def encode(values: np.ndarray, format: str, name: str = "") -> QTensor:
@@ -112,6 +124,14 @@ def encode(values: np.ndarray, format: str, name: str = "") -> QTensor:
     blocks = codes.reshape(*values.shape[:-1], -1, fmt.block)
     data = fmt.encode(blocks).reshape(*values.shape[:-1], fmt.row_bytes(values.shape[-1]))
     return QTensor(name, format, values.shape, data, scales, biases)
+
+
+def _present(t: QTensor, ids: np.ndarray) -> np.ndarray:
+    ids = np.asarray(ids)
+    outside = ids[(ids < 0) | (ids >= t.shape[0])]
+    if outside.size:
+        raise TurbosparkError("row_out_of_range", f"{t.name}: row {outside[0]} asked, has {t.shape[0]}")
+    return ids
 
 
 def _check_columns(name: str, fmt: Format, columns: int) -> None:

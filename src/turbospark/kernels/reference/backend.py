@@ -46,6 +46,9 @@ class ReferenceKernels(Kernels):
     def join(self, parts: Sequence[np.ndarray]) -> np.ndarray:
         return np.concatenate(parts, -1)
 
+    def stack(self, parts: Sequence[np.ndarray]) -> np.ndarray:
+        return np.concatenate(parts)
+
     def embed(self, ids: np.ndarray, table: Matrix) -> np.ndarray:
         return table.rows(ids)
 
