@@ -199,6 +199,14 @@ def _by_dI32(e: Emit, blocks: Sequence[Value]) -> list[Value]:
     return [e.cast(half, I8x32) for k in (0, 1) for half in (h[k] for h in halves)]
 
 
+def by_block(e: Emit, codes: Sequence[Value]) -> list[Value]:
+    """The inverse of `_by_dword`: code vectors of a chunk to eight byte vectors, each the 32 codes of a block."""
+    rows = [e.cast(c, I32x8) for c in codes]
+    halves = [e.halves_of(rows[i], rows[i + 4]) for i in range(4)]
+    even, odd = (e.transpose4([h[k] for h in halves]) for k in (0, 1))
+    return [e.cast(v, I8x32) for pair in zip(even, odd, strict=True) for v in pair]
+
+
 def _in_lanes(e: Emit, eight: Value) -> Value:
     """One value for each block of a chunk, put in lane order."""
     return e.shuffle(eight, eight, LANES)

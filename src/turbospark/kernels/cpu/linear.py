@@ -16,67 +16,33 @@ import numpy as np
 
 from turbospark import quant
 from turbospark.kernels.cpu.activations import quantise, quantised_bytes
+from turbospark.kernels.cpu.codes import CODES
 from turbospark.kernels.cpu.compile import Callback, call_address, callback, kernel, load_int
-from turbospark.kernels.cpu.product import FIELDS, product
+from turbospark.kernels.cpu.floats import ELEMENTS, float_product
+from turbospark.kernels.cpu.operands import FIELDS
+from turbospark.kernels.cpu.product import product
 from turbospark.quant.tensor import QTensor
 
 
-@callback
-def _q8_0(weight, x, xq, rows, y, y_stride, start, stop, add):
-    product("Q8_0", weight, x, xq, rows, y, y_stride, start, stop, add)
+def _by_quants(format: str) -> Callback:
+    @callback
+    def rows(weight, x, xq, rows, y, y_stride, start, stop, add):
+        product(format, weight, x, xq, rows, y, y_stride, start, stop, add)
+
+    return rows
 
 
-@callback
-def _q4_0(weight, x, xq, rows, y, y_stride, start, stop, add):
-    product("Q4_0", weight, x, xq, rows, y, y_stride, start, stop, add)
+def _by_floats(format: str) -> Callback:
+    @callback
+    def rows(weight, x, xq, rows, y, y_stride, start, stop, add):
+        float_product(format, weight, x, xq, rows, y, y_stride, start, stop, add)
+
+    return rows
 
 
-@callback
-def _q4_1(weight, x, xq, rows, y, y_stride, start, stop, add):
-    product("Q4_1", weight, x, xq, rows, y, y_stride, start, stop, add)
-
-
-@callback
-def _q4_k(weight, x, xq, rows, y, y_stride, start, stop, add):
-    product("Q4_K", weight, x, xq, rows, y, y_stride, start, stop, add)
-
-
-@callback
-def _q5_k(weight, x, xq, rows, y, y_stride, start, stop, add):
-    product("Q5_K", weight, x, xq, rows, y, y_stride, start, stop, add)
-
-
-@callback
-def _q6_k(weight, x, xq, rows, y, y_stride, start, stop, add):
-    product("Q6_K", weight, x, xq, rows, y, y_stride, start, stop, add)
-
-
-@callback
-def _q5_0(weight, x, xq, rows, y, y_stride, start, stop, add):
-    product("Q5_0", weight, x, xq, rows, y, y_stride, start, stop, add)
-
-
-@callback
-def _q5_1(weight, x, xq, rows, y, y_stride, start, stop, add):
-    product("Q5_1", weight, x, xq, rows, y, y_stride, start, stop, add)
-
-
-@callback
-def _int4(weight, x, xq, rows, y, y_stride, start, stop, add):
-    product("INT4", weight, x, xq, rows, y, y_stride, start, stop, add)
-
-
-KERNELS: dict[str, Callback] = {
-    "Q8_0": _q8_0,
-    "Q4_0": _q4_0,
-    "Q4_1": _q4_1,
-    "Q5_0": _q5_0,
-    "Q5_1": _q5_1,
-    "INT4": _int4,
-    "Q4_K": _q4_k,
-    "Q5_K": _q5_k,
-    "Q6_K": _q6_k,
-}
+FLOATS = {name: _by_floats(name) for name in ELEMENTS}
+EXACT = {name: _by_floats(name) for name in CODES}
+KERNELS = FLOATS | {name: _by_quants(name) for name in CODES}
 
 
 @kernel
@@ -86,16 +52,20 @@ def rows(weight, x, xq, rows, y, y_stride, start, stop, add):
 
 
 class Weight:
-    """A matrix [N, K] as the kernels take it; keeps the tensor's memory. `address` is valid as long as this lives."""
+    """A matrix [N, K] as the kernels take it; keeps the tensor's memory. `address` is valid as long as this lives.
 
-    def __init__(self, tensor: QTensor):
+    `exact`: activations stay float32 whatever the format.
+    """
+
+    def __init__(self, tensor: QTensor, exact: bool = False):
         quant.check(tensor)
         self.tensor = tensor
         self.shape = tensor.shape
-        self.integer = tensor.format in KERNELS
+        self.integer = not exact and tensor.format in CODES
+        kernels = EXACT | FLOATS if exact else KERNELS
         data = tensor.data
         fields = {
-            "kernel": KERNELS[tensor.format].address,
+            "kernel": kernels[tensor.format].address,
             "data": data.ctypes.data,
             "rows": self.shape[0],
             "columns": self.shape[1],

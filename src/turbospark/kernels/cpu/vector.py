@@ -51,6 +51,13 @@ class Emit:
         with cgutils.for_range(self.b, count, intp=I64) as loop:
             yield loop.index
 
+    @contextmanager
+    def tiles(self, count: Value, size: int) -> Iterator[tuple[Value, Value]]:
+        """The body runs for each tile of `count` things with its start and its length, `size` but for the last."""
+        with self.loop(self.b.sdiv(self.at(count, size - 1), self.number(size))) as tile:
+            start = self.times(tile, size)
+            yield start, self.least(self.number(size), self.b.sub(count, start))
+
     def variable(self, kind: ir.Type, count: int = 1) -> Value:
         """Memory on the stack for `count` values: an LLVM pointer, which the optimiser may keep in registers."""
         pointer = cgutils.alloca_once(self.b, ir.ArrayType(kind, count))
