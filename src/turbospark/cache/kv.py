@@ -31,15 +31,23 @@ class KVCache(LayerCache):
     ):
         needed = context if window is None else min(context, window + slack)
         self.capacity = -(-needed // BLOCK) * BLOCK
-        self.window, self.ring = window, window is not None and needed < context
+        self.window, self.slack, self.ring = window, slack, window is not None and needed < context
         self._kernels = kernels
-        self.k = kernels.zeros((slots, kv_heads, self.capacity, key_dim))
-        self.v = kernels.zeros((slots, kv_heads, self.capacity, value_dim))
+        self.k = kernels.cached((slots, kv_heads, self.capacity, key_dim))
+        self.v = kernels.cached((slots, kv_heads, self.capacity, value_dim))
 
     def append(self, rows: Rows, k: Any, v: Any) -> None:
         """k [R, kv, d], v [R, kv, dv]."""
+        self.admit(rows)
         self._kernels.store(rows, k, self.k)
         self._kernels.store(rows, v, self.v)
+
+    def admit(self, rows: Rows) -> None:
+        """Refuses rows that are more than may be appended at once; whoever writes k and v itself calls it before."""
+        if self.ring:
+            longest = max(map(len, rows.spans), default=0)
+            if longest > self.slack:  # its first rows would lose keys to its last ones
+                raise RuntimeError(f"{longest} rows of a sequence at once in a ring with room for {self.slack}")
 
     def commit(self, slot: int, loose: int) -> None:
         pass
@@ -49,7 +57,7 @@ class KVCache(LayerCache):
         return not self.ring or max(0, length - (self.window or 0) + 1) >= written - self.capacity
 
     def snapshot(self, slot: int, length: int) -> Any:
-        return (self.k[slot] + 0, self.v[slot] + 0) if self.ring else None
+        return (self.k[slot] * 1, self.v[slot] * 1) if self.ring else None
 
     def restore(self, slot: int, source: int, length: int, snapshot: Any) -> None:
         if snapshot is not None:

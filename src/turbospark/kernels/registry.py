@@ -9,7 +9,7 @@ from turbospark.errors import TurbosparkError
 if TYPE_CHECKING:
     from turbospark.kernels.api import Kernels
 
-BACKENDS = ("reference",)
+BACKENDS = ("reference", "cpu")
 
 
 def make_kernels(backend: str = "auto") -> Kernels:
@@ -18,6 +18,10 @@ def make_kernels(backend: str = "auto") -> Kernels:
         raise TurbosparkError(
             "unknown_backend", f"backend {backend!r} is not known; known: auto, {', '.join(BACKENDS)}"
         )
+    if backend == "cpu":
+        from turbospark.kernels.cpu.backend import CpuKernels
+
+        return CpuKernels()
     from turbospark.kernels.reference import ReferenceKernels
 
     return ReferenceKernels()

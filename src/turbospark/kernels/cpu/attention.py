@@ -1,0 +1,248 @@
+"""Attention over cached keys and values, in tiles of queries that read the same keys.
+
+A tile is up to QUERIES // group rows of one slot, times the query heads of one kv head. Keys are taken in the blocks of
+64 positions that absolute positions fall in, each block by itself, and the blocks' mixtures are merged in order: so a
+row's result is the same in any tile, and the blocks of few rows can be shared out among threads.
+
+`begin` comes first; in a region every thread calls `tiles`, and when all have, `merged` if SPLIT is not 0.
+"""
+
+from __future__ import annotations
+
+from turbospark.kernels.cpu.attention_block import BLOCK, NOTHING, merge_row, mix, scores, weigh
+from turbospark.kernels.cpu.compile import kernel
+from turbospark.kernels.cpu.elementwise import divide_row, sigmoid_row, zero_row
+from turbospark.kernels.cpu.inputs import aligned
+from turbospark.kernels.cpu.record import get, load, put, real, store
+
+QUERIES = 24  # of a tile, or one row's where a kv head has more of them
+
+FIELDS = (
+    *("heads", "kv_heads", "key_width", "value_width", "window", "scale", "softcap"),
+    # a cache, as `Cached` describes it
+    *("element", "k", "v", "k_slot", "k_head", "k_row", "v_slot", "v_head", "v_row", "capacity"),
+    # rows; their slots, first and last positions seen, int64 each; out float32, floats from row to row and head to head
+    *("rows", "slots", "first", "last", "out", "out_row", "out_head"),
+    # 0, or where the first row's first gate lies, and floats from head to head
+    *("gate", "gate_head"),
+    # memory: queries float32 [kv_heads, rows, group, padded key_width]; tiles; a thread's own; the parts of split tiles
+    *("q", "tiles", "tile_count", "split", "own", "own_size", "parts"),
+)
+HEADS, KV_HEADS, KEY_WIDTH, VALUE_WIDTH, WINDOW, SCALE, SOFTCAP = range(7)
+ELEMENT, K, V, K_SLOT, K_HEAD, K_ROW, V_SLOT, V_HEAD, V_ROW, CAPACITY = range(7, 17)
+ROWS, SLOTS, FIRST, LAST, OUT, OUT_ROW, OUT_HEAD, GATE, GATE_HEAD = range(17, 26)
+Q, TILES, TILE_COUNT, SPLIT, OWN, OWN_SIZE, PARTS = range(26, 33)
+CACHE_FIELDS = FIELDS[ELEMENT : CAPACITY + 1]
+
+# of a tile: its first row, how many, the first block and the one behind the last, blocks of the tiles before
+TILE_ROW, TILE_ROWS, TILE_BLOCK, TILE_END, TILE_BEFORE, TILE_FIELDS = range(6)
+
+
+@kernel
+def padded(width):
+    """Whole vectors of eight."""
+    return (width + 7) // 8 * 8
+
+
+@kernel
+def part_width(record):
+    """Floats of one query's part: the mixture, the largest score, the sum of weights."""
+    return padded(get(record, VALUE_WIDTH)) + 8
+
+
+@kernel
+def key_at(record, slot, head, position):
+    """Where the key of a position lies."""
+    place = position % get(record, CAPACITY) * get(record, K_ROW)
+    return get(record, K) + slot * get(record, K_SLOT) + head * get(record, K_HEAD) + place
+
+
+@kernel
+def value_at(record, slot, head, position):
+    """Where the value of a position lies."""
+    place = position % get(record, CAPACITY) * get(record, V_ROW)
+    return get(record, V) + slot * get(record, V_SLOT) + head * get(record, V_HEAD) + place
+
+
+@kernel
+def query_at(record, head, row):
+    """Where the queries of a kv head's group begin, of a row and those after it."""
+    rows, group = get(record, ROWS), get(record, HEADS) // get(record, KV_HEADS)
+    return get(record, Q) + 4 * (head * rows + row) * group * padded(get(record, KEY_WIDTH))
+
+
+@kernel
+def _plan(record, threads):
+    """Cuts the rows into tiles. Returns how many parts of a block's queries there are, 0 when no tile is split."""
+    rows, slots, first, last = get(record, ROWS), get(record, SLOTS), get(record, FIRST), get(record, LAST)
+    kv_heads = get(record, KV_HEADS)
+    most = max(1, QUERIES // (get(record, HEADS) // kv_heads))
+    tile, count, before, row = get(record, TILES), 0, 0, 0
+    while row < rows:
+        end, slot = row, get(slots, row)
+        low, high = get(first, row), get(last, row)
+        while end < rows and end - row < most and get(slots, end) == slot:
+            low, high = min(low, get(first, end)), max(high, get(last, end))
+            end += 1
+        put(tile, TILE_ROW, row)
+        put(tile, TILE_ROWS, end - row)
+        put(tile, TILE_BLOCK, low // BLOCK)
+        put(tile, TILE_END, high // BLOCK + 1)
+        put(tile, TILE_BEFORE, before)
+        before += high // BLOCK + 1 - low // BLOCK
+        tile += 8 * TILE_FIELDS
+        count += 1
+        row = end
+    split = threads > 1 and count * kv_heads < 2 * threads and before > count
+    put(record, TILE_COUNT, count)
+    put(record, SPLIT, int(split))
+    return before * kv_heads if split else 0
+
+
+@kernel
+def begin(record, cache, rows, slots, positions, first, last, memory, size, threads):
+    """Gets a record ready for `tiles`; returns 0, or how many bytes of memory it takes, if that is more than `size`.
+
+    cache: the address of CACHE_FIELDS. slots and positions int64 [rows]; first and last likewise, or 0: what a causal
+    window lets each row see.
+    """
+    for i in range(ELEMENT, CAPACITY + 1):
+        put(record, i, get(cache, i - ELEMENT))
+    heads, kv_heads = get(record, HEADS), get(record, KV_HEADS)
+    queries = max(QUERIES, heads // kv_heads)
+    own = 4 * queries * (BLOCK + 2 * part_width(record)) + 4 * padded(get(record, KEY_WIDTH))
+    tiles = memory + 16 * rows
+    q = aligned(tiles + 8 * TILE_FIELDS * rows)
+    threads_own = aligned(q + 4 * rows * heads * padded(get(record, KEY_WIDTH)))
+    parts = threads_own + threads * own
+    if parts - memory > size:
+        return parts - memory
+    if first == 0:
+        first, last, window = memory, positions, get(record, WINDOW)
+        for i in range(rows):
+            put(first, i, max(0, get(positions, i) - window + 1) if window > 0 else 0)
+    put(record, ROWS, rows)
+    put(record, SLOTS, slots)
+    put(record, FIRST, first)
+    put(record, LAST, last)
+    put(record, Q, q)
+    put(record, TILES, tiles)
+    put(record, OWN, threads_own)
+    put(record, OWN_SIZE, own)
+    put(record, PARTS, parts)
+    needed = parts - memory + 4 * _plan(record, threads) * queries * part_width(record)
+    return needed if needed > size else 0
+
+
+@kernel
+def _block(record, tile, head, block, line, part):
+    """The parts of all queries of a tile for one block; `line` is room for their scores."""
+    group = get(record, HEADS) // get(record, KV_HEADS)
+    row, count = get(tile, TILE_ROW), get(tile, TILE_ROWS)
+    key_width, value_width = padded(get(record, KEY_WIDTH)), padded(get(record, VALUE_WIDTH))
+    slot, q = get(get(record, SLOTS), row), query_at(record, head, row)
+    k, v = key_at(record, slot, head, block * BLOCK), value_at(record, slot, head, block * BLOCK)
+    first, last, start = get(record, FIRST), get(record, LAST), block * BLOCK
+    low, high = BLOCK, 0
+    for i in range(row, row + count):
+        low = min(low, max(0, get(first, i) - start))
+        high = max(high, min(BLOCK, get(last, i) + 1 - start))
+    queries = count * group
+    width = part_width(record)
+    k_row, v_row = get(record, K_ROW), get(record, V_ROW)
+    if get(record, ELEMENT) == 2:
+        scores(2, q, queries, 4 * key_width, k, k_row, low, high, key_width, line)
+    else:
+        scores(4, q, queries, 4 * key_width, k, k_row, low, high, key_width, line)
+    scale, softcap = real(record, SCALE), real(record, SOFTCAP)
+    for n in range(queries):
+        i = row + n // group
+        most = part + 4 * (n * width + value_width)
+        own_low, own_high = max(0, get(first, i) - start), min(BLOCK, get(last, i) + 1 - start)
+        weigh(line + 4 * BLOCK * n, own_low, own_high, scale, softcap, most, most + 4)
+    if get(record, ELEMENT) == 2:
+        mix(2, line, queries, v, v_row, low, high, value_width, part, 4 * width)
+    else:
+        mix(4, line, queries, v, v_row, low, high, value_width, part, 4 * width)
+
+
+@kernel
+def _merge(record, tile, block, queries, part, so_far):
+    """Adds a block's parts to what the queries that see it have so far."""
+    group = get(record, HEADS) // get(record, KV_HEADS)
+    value_width, width = padded(get(record, VALUE_WIDTH)), part_width(record)
+    first, last, row = get(record, FIRST), get(record, LAST), get(tile, TILE_ROW)
+    for n in range(queries):
+        i = row + n // group
+        if get(first, i) < (block + 1) * BLOCK and get(last, i) >= block * BLOCK:
+            a, b = so_far + 4 * n * width, part + 4 * n * width
+            most, part_most = a + 4 * value_width, b + 4 * value_width
+            merge_row(a, most, most + 4, b, part_most, part_most + 4, value_width)
+
+
+@kernel
+def _finish(record, tile, head, queries, so_far):
+    """Writes the mixtures over the sums of weights, through the gate where there is one."""
+    heads, value_width, width = get(record, HEADS), get(record, VALUE_WIDTH), part_width(record)
+    group, row = heads // get(record, KV_HEADS), get(tile, TILE_ROW)
+    for n in range(queries):
+        i, h, source = row + n // group, head * group + n % group, so_far + 4 * n * width
+        out = get(record, OUT) + 4 * (i * get(record, OUT_ROW) + h * get(record, OUT_HEAD))
+        divide_row(source, load(source + 4 * (padded(value_width) + 1)), out, value_width)
+        gate = get(record, GATE)
+        if gate != 0:
+            sigmoid_row(gate + 4 * (i * heads + h) * get(record, GATE_HEAD), out, out, value_width)
+
+
+@kernel
+def _begin(so_far, queries, width):
+    zero_row(so_far, queries * width)
+    for n in range(queries):
+        store(so_far + 4 * ((n + 1) * width - 8), NOTHING)
+
+
+@kernel
+def tiles(record, thread, threads):
+    """A thread's share of the tiles, or of their blocks when they are split."""
+    kv_heads, tiles = get(record, KV_HEADS), get(record, TILES)
+    group = get(record, HEADS) // kv_heads
+    width, most = part_width(record), max(QUERIES, group)
+    line = get(record, OWN) + thread * get(record, OWN_SIZE)
+    part = line + 4 * most * BLOCK
+    so_far = part + 4 * most * width
+    if get(record, SPLIT) == 0:
+        for item in range(thread, get(record, TILE_COUNT) * kv_heads, threads):
+            tile, head = tiles + item // kv_heads * 8 * TILE_FIELDS, item % kv_heads
+            queries = get(tile, TILE_ROWS) * group
+            _begin(so_far, queries, width)
+            for block in range(get(tile, TILE_BLOCK), get(tile, TILE_END)):
+                _block(record, tile, head, block, line, part)
+                _merge(record, tile, block, queries, part, so_far)
+            _finish(record, tile, head, queries, so_far)
+        return
+    item = 0
+    for t in range(get(record, TILE_COUNT)):
+        tile = tiles + t * 8 * TILE_FIELDS
+        for block in range(get(tile, TILE_BLOCK), get(tile, TILE_END)):
+            for head in range(kv_heads):
+                if item % threads == thread:
+                    _block(record, tile, head, block, line, get(record, PARTS) + 4 * item * most * width)
+                item += 1
+
+
+@kernel
+def merged(record, thread, threads):
+    """After `tiles` of every thread, when they were split: the blocks of each tile put together."""
+    kv_heads, tiles = get(record, KV_HEADS), get(record, TILES)
+    group = get(record, HEADS) // kv_heads
+    width, most = part_width(record), max(QUERIES, group)
+    so_far = get(record, OWN) + thread * get(record, OWN_SIZE)
+    for item in range(thread, get(record, TILE_COUNT) * kv_heads, threads):
+        tile, head = tiles + item // kv_heads * 8 * TILE_FIELDS, item % kv_heads
+        queries = get(tile, TILE_ROWS) * group
+        _begin(so_far, queries, width)
+        start = get(tile, TILE_BLOCK)
+        for block in range(start, get(tile, TILE_END)):
+            number = (get(tile, TILE_BEFORE) + block - start) * kv_heads + head
+            _merge(record, tile, block, queries, get(record, PARTS) + 4 * number * most * width, so_far)
+        _finish(record, tile, head, queries, so_far)
