@@ -14,9 +14,13 @@ SNAPSHOTS = 2  # kept a slot; each holds a copy of what its layers cannot rewind
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The state of a slot when `length` rows were committed; `layers` holds what rows alone do not tell."""
+    """The state of a slot when `length` rows were committed; `layers` holds what rows alone do not tell.
+
+    written: positions ever written by then, rejected rows included: a ring's copy bears their marks.
+    """
 
     length: int
+    written: int
     layers: tuple[Any, ...]
 
 
@@ -77,9 +81,10 @@ class Session:
 
     def checkpoint(self, slot: int) -> Snapshot:
         """Remembers the slot's present end, so that it can be returned to after the slot has gone on."""
-        cursor = self.cursors[slot]
+        cursor = self._settled(slot)
         length = len(cursor.tokens)
-        snapshot = Snapshot(length, tuple(layer.snapshot(slot, length) for layer in self.layers))
+        layers = tuple(layer.snapshot(slot, length) for layer in self.layers)
+        snapshot = Snapshot(length, cursor.written, layers)
         cursor.snapshots = [*cursor.snapshots, snapshot][-SNAPSHOTS:]
         return snapshot
 
@@ -88,28 +93,37 @@ class Session:
         best: Prefix | None = None
         for slot, cursor in enumerate(self.cursors):
             common = _common(cursor.tokens, ids[:-1])
-            lengths: list[tuple[int, Snapshot | None]] = [(s.length, s) for s in cursor.snapshots if s.length <= common]
+            lengths: list[tuple[int, Snapshot | None]] = []
             if all(layer.reaches(common, len(cursor.tokens), cursor.written) for layer in self.layers):
                 lengths.append((common, None))
+            lengths += [(s.length, s) for s in cursor.snapshots if s.length <= common]
             for length, snapshot in lengths:
                 if length and (best is None or length > best.length):
                     best = Prefix(slot, length, snapshot)
         return best
 
     def adopt(self, slot: int, prefix: Prefix) -> None:
-        """Makes `slot` stand at the end of a prefix found before."""
-        source = self.cursors[prefix.slot]
+        """Makes `slot` stand at the end of a prefix found before; neither slot may have rows to commit."""
+        self._settled(slot)
+        source = self._settled(prefix.slot)
         for i, layer in enumerate(self.layers):
             layer.restore(slot, prefix.slot, prefix.length, prefix.snapshot.layers[i] if prefix.snapshot else None)
         kept = [s for s in source.snapshots if s.length <= prefix.length]
         # a ring adopted in place still bears the marks of what was written past this point
-        written = source.written if prefix.snapshot is None else prefix.length
+        written = source.written if prefix.snapshot is None else prefix.snapshot.written
         self.cursors[slot] = Cursor(source.tokens[: prefix.length], written, None, kept)
 
     def reset(self, slot: int) -> None:
         for layer in self.layers:
             layer.reset(slot)
         self.cursors[slot] = Cursor()
+
+    def _settled(self, slot: int) -> Cursor:
+        """The cursor of a slot none of whose rows wait for their commit."""
+        cursor = self.cursors[slot]
+        if cursor.pending is not None:
+            raise RuntimeError(f"slot {slot} has {len(cursor.pending[0])} rows that are not committed")
+        return cursor
 
     def _check_room(self, span: Span, first: int) -> None:
         if first + len(span) > self.context:
