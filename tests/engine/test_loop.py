@@ -7,6 +7,7 @@ from tests.parity.harness import check_groupings, some_ids
 from tests.tiny.memory import VOCAB, tiny_llama
 from tests.tiny.oracle import params, plain, run
 from turbospark.engine.loop import Engine
+from turbospark.engine.sampler import Sampler
 from turbospark.errors import TurbosparkError
 
 
@@ -110,18 +111,30 @@ def test_one_requests_bad_logits_do_not_end_the_others(model):
     assert good.output == plain(model, [4, 5, 6], max_new=4).output
 
 
-def test_a_forward_that_raises_frees_every_slot_of_the_step(model, monkeypatch):
+def test_a_step_of_an_idle_engine_does_nothing(model, monkeypatch):
+    engine = Engine(model, slots=1)
+    monkeypatch.setattr(engine, "model", None)  # a hybrid's kernels take no empty batch
+    assert engine.step() == []
+
+
+@pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
+@pytest.mark.parametrize("where", ["a layer", "the head", "the sampler"])
+def test_a_step_that_breaks_off_frees_every_slot_of_it(model, monkeypatch, where, error):
     engine = Engine(model, slots=2)
-    request = engine.submit([1, 2, 3], params(model, max_new=4))
+    requests = [engine.submit([1, 2, 3], params(model, max_new=4)), engine.submit([1, 2, 4], params(model, max_new=4))]
+
+    def broken(*_):
+        raise error("full")
+
     with monkeypatch.context() as patch:
-        patch.setattr(engine.model.layers[1], "ffn", lambda x: (_ for _ in ()).throw(MemoryError("full")))
-        with pytest.raises(MemoryError):
+        places = {"a layer": (model.layers[1], "ffn"), "the head": (model, "logits"), "the sampler": (Sampler, "draw")}
+        patch.setattr(*places[where], broken)
+        with pytest.raises(error):
             engine.step()
-    assert (request.reason, engine.busy) == ("error", False)
-    assert (
-        run(engine, engine.submit([1, 2, 3], params(model, max_new=4))).output
-        == plain(model, [1, 2, 3], max_new=4).output
-    )
+    assert [r.reason for r in requests] == ["error", "error"]
+    assert not engine.busy
+    again = run(engine, engine.submit([1, 2, 3], params(model, max_new=4)))
+    assert again.output == plain(model, [1, 2, 3], max_new=4).output
 
 
 @pytest.mark.parametrize(

@@ -65,11 +65,17 @@ class Engine:
     def step(self) -> list[Update]:
         """One forward over everything that can run; returns what each request gained."""
         plan = self.scheduler.plan()
-        self._draft(plan)
-        rows = self.scheduler.rows(plan)
-        forward = self._forward(plan, rows)
-        blocks = self._accept(plan, rows, forward)
-        return self._settle(plan, rows, forward, blocks)
+        if not plan:
+            return []
+        try:
+            self._draft(plan)
+            rows = self.scheduler.rows(plan)
+            forward = self._forward(rows)
+            blocks = self._accept(plan, rows, forward)
+            return self._settle(plan, rows, forward, blocks)
+        except BaseException as error:
+            self._abandon(plan, error)
+            raise
 
     def logits(self, ids: Sequence[int]) -> np.ndarray:
         """float32 [T, vocab] at every position of a prompt, through the same forward and caches as generation."""
@@ -119,17 +125,16 @@ class Engine:
         count = 0 if wanted == "off" else longest if wanted == "auto" else int(wanted)
         return min(count, longest, MAX_BLOCK - 1, request.room(self.max_context) - 1)
 
-    def _forward(self, plan: list[Work], rows: Rows) -> Forward:
-        taps = self.drafter.taps if self.drafter else ()
-        try:
-            self.session.begin(rows)
-            return self.model(rows, self.session.layers, taps)
-        except BaseException as error:
-            # part of the layers may have gone on: nothing of these sequences can be trusted
-            for work in plan:
+    def _forward(self, rows: Rows) -> Forward:
+        self.session.begin(rows)
+        return self.model(rows, self.session.layers, self.drafter.taps if self.drafter else ())
+
+    def _abandon(self, plan: list[Work], error: BaseException) -> None:
+        """Ends the requests of a step that broke off: rows may lie in some of the layers, and none is committed."""
+        for work in plan:
+            if not work.request.done:
                 work.request.close("error", error if isinstance(error, TurbosparkError) else None)
                 self.scheduler.release(work.request, broken=True)
-            raise
 
     def _accept(self, plan: list[Work], rows: Rows, forward: Forward) -> list[list[Drawn] | TurbosparkError]:
         """What the target draws for each work: nothing inside a prompt, else a token a row until one differs."""
