@@ -48,7 +48,11 @@ def resolve(model: str | os.PathLike[str], note: Note | None = None) -> Path:
 
     Raises `model_not_found`, `file_unreadable`, `hub_unreachable`.
     """
-    path = Path(model)
+    try:
+        path = Path(model)
+    except TypeError:
+        message = f"a model is named by a path or an alias, which {str(model)[:60]!r} of {type(model)} is not"
+        raise TurbosparkError("model_not_found", message) from None
     try:
         if path.exists():
             return path

@@ -49,8 +49,9 @@ def choose_context(
     Raises `bad_context` for more positions than the model was made for, `not_enough_memory` when the cache alone is
     larger than what may be used. Weights are mapped, so that too little memory for them makes a model slow, not wrong.
     """
-    if asked is not None and not 1 <= asked <= config.context:
-        message = f"max_context is {asked}, this model has 1 to {config.context}"
+    whole = isinstance(asked, int) and not isinstance(asked, bool)
+    if asked is not None and not (whole and 1 <= asked <= config.context):
+        message = f"max_context is {asked!r}, this model has 1 to {config.context}"
         raise TurbosparkError("bad_context", message, "ask for at most the model's own")
     at = lambda context: measure(config, weights, context, slots, chunk)
     largest = lambda fits: _largest(config.context, lambda context: fits(at(context)))

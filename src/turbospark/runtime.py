@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,8 @@ class LanguageModel:
 
     def submit(self, prompt: Prompt, params: SamplingParams | None = None) -> Request:
         """Queues a prompt in the engine, for callers that step it themselves."""
+        if not isinstance(params, SamplingParams | None):
+            raise TurbosparkError("invalid_parameter", f"params must be SamplingParams, has {type(params).__name__}")
         resolved = (params or SamplingParams()).resolve(self.config.generation, self.config.vocab)
         if isinstance(resolved.speculative, int):
             self.require_drafter(f"speculative={resolved.speculative}")
@@ -79,7 +82,7 @@ class LanguageModel:
         """The token ids of a prompt."""
         if isinstance(prompt, str):
             return self._text_tokenizer().encode(prompt)
-        if len(prompt) and isinstance(prompt[0], Mapping):
+        if isinstance(prompt, Sequence) and prompt and isinstance(prompt[0], Mapping):
             tokenizer = self._text_tokenizer()
             return tokenizer.encode(tokenizer.chat(prompt), special=True)
         return _ids(prompt)
@@ -102,7 +105,10 @@ class LanguageModel:
 
 
 class TextOf:
-    """Drives the engine until one request ends, and turns its bytes into text."""
+    """Drives the engine until one request ends, and turns its bytes into text.
+
+    It reads from the request, not from the steps' updates: another reader's step may have moved the request on.
+    """
 
     def __init__(self, request: Request):
         from turbospark.tokenizer.stream import Utf8Stream
@@ -110,36 +116,37 @@ class TextOf:
         self.request = request
         self._utf8 = Utf8Stream()
         self._text: list[str] = []
-        self._drawn: list[Drawn] = []
+        self._bytes = self._tokens = 0  # read so far
+        self._ended = False
 
     def chunks(self, engine: Engine) -> Generator[Chunk]:
-        request = self.request
+        """One a step, empty while the prompt is read: a place to leave from, which cancels the request."""
         try:
-            if request.done:
-                yield self._chunk(b"", [], request.reason)
-            while not request.done:
-                own = [update for update in engine.step() if update.request is request]
-                for update in own:
-                    yield self._chunk(update.text, list(update.drawn), update.reason)
-                if not own:
-                    yield Chunk("", [], None)  # a step of the prompt: a place to leave from
+            while not self._ended:
+                if not self.request.done:
+                    engine.step()
+                yield self._read()
         finally:
-            engine.cancel(request)
-        if request.error is not None:
-            raise request.error
+            engine.cancel(self.request)
+            self._read()  # what was held back when the request was cancelled
+        if self.request.error is not None:
+            raise self.request.error
 
     def completion(self) -> Completion:
         request = self.request
-        logprobs = self._drawn if request.params.logprobs is not None else None
+        logprobs = request.drawn if request.params.logprobs is not None else None
         return Completion(
             "".join(self._text), request.output, str(request.reason), request.stats, request.params, logprobs
         )
 
-    def _chunk(self, data: bytes, drawn: list[Drawn], reason: str | None) -> Chunk:
-        text = self._utf8.push(data) + (self._utf8.close() if reason else "")
+    def _read(self) -> Chunk:
+        request = self.request
+        data, drawn = request.text[self._bytes :], request.drawn[self._tokens :]
+        self._bytes, self._tokens = len(request.text), len(request.drawn)
+        self._ended = request.done
+        text = self._utf8.push(data) + (self._utf8.close() if request.done else "")
         self._text.append(text)
-        self._drawn += drawn
-        return Chunk(text, [d.token for d in drawn], reason)
+        return Chunk(text, [d.token for d in drawn], request.reason)
 
 
 def load(
@@ -188,10 +195,11 @@ class Watched:
 
 
 def _ids(prompt: Any) -> list[int]:
+    ordered = not isinstance(prompt, str | bytes | bytearray | Mapping | Set)
     try:
-        ids = [int(i) for i in prompt]
-        exact = all(not isinstance(i, float | str | bool) for i in prompt)
-    except (TypeError, ValueError):
+        ids = [index(i) for i in prompt if not isinstance(i, bool)] if ordered else []
+        exact = ordered and len(ids) == len(prompt)
+    except TypeError:
         exact = False
     if not exact:
         raise TurbosparkError(

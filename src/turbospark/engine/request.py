@@ -63,6 +63,8 @@ class Request:
         self.pieces = pieces
         self.end_ids = frozenset() if params.ignore_eos else frozenset(end_ids)
         self.stop_ids = frozenset(params.stop_token_ids or ())
+        self.drawn: list[Drawn] = []  # the output, token by token
+        self.text = b""  # of the output, as far as it is safe to show
         self.tail = b""
         self.slot: int | None = None
         self.fed = 0
@@ -90,6 +92,8 @@ class Request:
         tokens = [d.token for d in kept]
         self.context.extend(tokens)
         self.sampler.record(tokens)
+        self.drawn.extend(kept)
+        self.text += cut.text
         self.tail = cut.tail
         now = time.perf_counter() - self._started
         if kept and not self.stats.new_tokens:
@@ -103,4 +107,5 @@ class Request:
         """Ends the request from outside: "cancelled", or "error" with what went wrong. Held-back text is released."""
         self.reason, self.error = reason, error
         text, self.tail = self.tail, b""
+        self.text += text
         return Update(self, (), text, reason)
