@@ -10,7 +10,13 @@ import torch
 from transformers import AutoModelForCausalLM, Qwen3_5MoeTextConfig, Qwen3_5TextConfig
 
 from tests.tiny.gguf_file import write_gguf
-from tests.tiny.safetensors_file import write_hf_folder
+from tests.tiny.hf import arrays as hf_arrays
+from tests.tiny.memory import Memory
+from turbospark.config.keys import Keys
+from turbospark.config.qwen3_5 import from_hf
+from turbospark.kernels.reference import ReferenceKernels
+from turbospark.models.base import Model
+from turbospark.models.qwen3_5 import Qwen35
 
 VOCAB, CONTEXT = 96, 160
 SHARED = {
@@ -68,21 +74,16 @@ def _values(name: str, shape: tuple[int, ...], random: np.random.Generator) -> n
     return normal * np.float32(1.5 / shape[-1] ** 0.5)
 
 
-def hf_logits(model: Any, ids: list[int]) -> np.ndarray:
-    """float32 [T, vocab] of a prompt in one call, without a cache."""
-    with torch.no_grad():
-        return model(torch.tensor([ids]), use_cache=False).logits[0].numpy()
+def tiny_qwen(moe: bool = False, **fields: Any) -> Model:
+    """Our model of the same weights, straight from memory."""
+    model = hf_model(moe, **fields)
+    return in_memory(model.config, hf_arrays(model))
 
 
-def hf_arrays(model: Any) -> dict[str, np.ndarray]:
-    arrays = {name: value.numpy() for name, value in model.state_dict().items()}
-    if model.config.tie_word_embeddings:
-        del arrays["lm_head.weight"]
-    return arrays
-
-
-def write_hf(path: Path, model: Any) -> Path:
-    return write_hf_folder(path, model.config.to_dict(), hf_arrays(model))
+def in_memory(config: Any, arrays: dict[str, np.ndarray]) -> Model:
+    """A model of a transformers config from arrays under HF's names."""
+    ours = from_hf(Keys(config.to_dict(), "tiny"))
+    return Qwen35(ours, Memory(arrays), "hf", ReferenceKernels(), ours.context)
 
 
 GGUF_LAYER = {
