@@ -9,13 +9,7 @@ from turbospark.errors import TurbosparkError
 from turbospark.layers.weights import Weights
 from turbospark.quant.tensor import QTensor
 
-WHOLE = {
-    "I64": np.dtype("<i8"),
-    "I32": np.dtype("<i4"),
-    "BOOL": np.dtype(bool),
-    "U8": np.dtype("u1"),
-    "I8": np.dtype("i1"),
-}
+WHOLE = {"I64": "<i8", "I32": "<i4", "BOOL": "?", "U8": "u1", "I8": "i1"}
 
 
 def draft_vocabulary(config: DFlashConfig, w: Weights) -> np.ndarray | None:
@@ -49,7 +43,7 @@ def draft_vocabulary(config: DFlashConfig, w: Weights) -> np.ndarray | None:
 def _whole(tensor: QTensor) -> np.ndarray:
     if tensor.format not in WHOLE:
         raise _bad(f"tensor {tensor.name} is {tensor.format}, must be one of {', '.join(WHOLE)}")
-    return tensor.data.reshape(-1).view(WHOLE[tensor.format])
+    return np.frombuffer(tensor.data.tobytes(), WHOLE[tensor.format])
 
 
 def _bad(message: str) -> TurbosparkError:
