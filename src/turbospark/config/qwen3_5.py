@@ -11,6 +11,13 @@ from turbospark.config.model import Attention, Dense, GatedDelta, Layer, ModelCo
 
 MIXERS = ("linear_attention", "full_attention")
 MOE_TYPES = ("qwen3_5_moe", "qwen3_5_moe_text")
+# softmax, renormalised over the chosen: no key of these architectures says otherwise
+GGUF_MOE_NEUTRAL = {
+    "expert_weights_norm": True,
+    "expert_weights_scale": 1.0,
+    "expert_gating_func": 1,
+    "expert_group_count": 1,
+}
 INTERVAL = 4  # every fourth layer is full attention where a file does not say
 ROTATED = 0.25  # of a head, where a config.json does not say
 
@@ -19,7 +26,8 @@ def from_gguf(keys: Keys) -> ModelConfig:
     """Keys `qwen35.*` and `qwen35moe.*`.
 
     Norms hold 1 + w, ssm_a holds -exp(A_log), and value heads are tiled over the key heads: nothing in the file says
-    so. block_count counts the MTP layers too.
+    so. block_count counts the MTP layers too. rope.dimension_sections share the pairs among an image's three
+    positions, and a text's three are one.
     """
     geometry = gguf_geometry(keys)
     blocks, mtp = len(geometry.heads), keys.int("nextn_predict_layers", 0)
@@ -45,14 +53,12 @@ def from_gguf(keys: Keys) -> ModelConfig:
     turn = rope.from_gguf(keys, geometry.head_dim, interleaved=False)
     moe = None
     if keys.prefix == "qwen35moe.":
-        # llama.cpp always renormalises here and reads no other routing than softmax
-        keys.refuse({"expert_weights_norm": True, "expert_gating_func": 1, "expert_group_count": 1})
+        keys.refuse(GGUF_MOE_NEUTRAL)
         moe = MoE(
             keys.int("expert_count", minimum=1),
             keys.int("expert_used_count", minimum=1),
             keys.int("expert_feed_forward_length", minimum=1),
             renormalise=True,
-            scale=keys.float("expert_weights_scale", 1.0),
             shared_width=keys.int("expert_shared_feed_forward_length", minimum=1),
             shared_gate=True,
         )
