@@ -21,7 +21,7 @@ from turbospark.kernels.cpu.product import AHEAD
 from turbospark.kernels.cpu.vector import F32, I16, I32, I64, Emit, F32x8, I8x32, I32x8, Value, emitted
 
 SUMS = 2  # sums of an output, so that one fma needs not wait for the last
-TOGETHER = 4  # activation rows that share a load of weights
+TOGETHER = 3  # activation rows that share a load of weights: their sums and two weight rows just fit 16 registers
 TILE_N = 16  # weight rows that stay in the cache for all activation rows
 STEP = 32  # values a step takes of weights that are floats
 ELEMENTS = {"F32": F32, "F16": I16, "BF16": I16}  # as what a value is loaded
@@ -71,33 +71,32 @@ class _Outputs:
 class _Product(ABC):
     """The loops over outputs; how the values of a weight row come about is the subclass's."""
 
-    alone = 1  # weight rows taken together for a single activation row
+    abreast = 1  # weight rows that are taken together
 
     def __init__(self, operands: Operands, name: str):
         self.e, self.operands, self.name = operands.e, operands, name
 
     def write(self) -> None:
         e, operands = self.e, self.operands
-        with e.b.if_else(e.b.icmp_signed("==", operands.rows, e.number(1))) as (one, many):
-            with one:
-                self._one_row()
-            with many, e.tiles(operands.count, TILE_N) as (n0, width):
-                n0 = e.b.add(n0, operands.start)
-                whole = e.b.sdiv(operands.rows, e.number(TOGETHER))
-                with e.loop(whole) as quad, e.loop(width) as i:
-                    self._form([e.b.add(n0, i)], [e.at(e.times(quad, TOGETHER), k) for k in range(TOGETHER)])
-                with e.loop(e.b.srem(operands.rows, e.number(TOGETHER))) as k, e.loop(width) as i:
-                    self._form([e.b.add(n0, i)], [e.b.add(e.times(whole, TOGETHER), k)])
+        whole = e.b.sdiv(operands.rows, e.number(TOGETHER))
+        with e.tiles(operands.count, TILE_N) as (first, width):
+            n = e.b.add(first, operands.start)
+            with e.loop(whole) as i:
+                m = e.times(i, TOGETHER)
+                self._beside(n, width, [e.at(m, k) for k in range(TOGETHER)])
+            with e.loop(e.b.srem(operands.rows, e.number(TOGETHER))) as i:
+                self._beside(n, width, [e.b.add(e.times(whole, TOGETHER), i)])
 
-    def _one_row(self) -> None:
-        e, operands = self.e, self.operands
-        whole = e.b.sdiv(operands.count, e.number(self.alone))
+    def _beside(self, n: Value, width: Value, ms: Sequence[Value]) -> None:
+        """The outputs of weight rows n..n+width-1."""
+        e, abreast = self.e, self.abreast
+        whole = e.b.sdiv(width, e.number(abreast))
         with e.loop(whole) as i:
-            first = e.b.add(operands.start, e.times(i, self.alone))
-            self._form([e.at(first, k) for k in range(self.alone)], [e.number(0)])
-        if self.alone > 1:
-            with e.loop(e.b.srem(operands.count, e.number(self.alone))) as i:
-                self._form([e.b.add(operands.start, e.b.add(e.times(whole, self.alone), i))], [e.number(0)])
+            first = e.b.add(n, e.times(i, abreast))
+            self._form([e.at(first, k) for k in range(abreast)], ms)
+        if abreast > 1:
+            with e.loop(e.b.srem(width, e.number(abreast))) as i:
+                self._form([e.b.add(n, e.b.add(e.times(whole, abreast), i))], ms)
 
     def _form(self, ns: Sequence[Value], ms: Sequence[Value]) -> None:
         outputs = _Outputs(self.operands, ns, ms)
@@ -112,7 +111,7 @@ class _Product(ABC):
 class _Plain(_Product):
     """Weights that are floats: whole steps, then what is left, 16 values at a time."""
 
-    alone = 2
+    abreast = 2
 
     def sum(self, outputs: _Outputs) -> None:
         e, columns = self.e, self.operands.columns
