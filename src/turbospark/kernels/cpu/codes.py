@@ -22,12 +22,12 @@ LANES = (0, 2, 4, 6, 1, 3, 5, 7)
 
 @dataclass
 class Part:
-    """Codes that share one scale a lane. Their value is scale * (code - 2**shift), without a shift scale * code."""
+    """Codes that share one scale a lane; a code stands for scale * (code - centre), centre a power of two or 0."""
 
     codes: list[Value]
     scale: Value
     width: int
-    shift: int | None = None
+    centre: int = 0
 
 
 @dataclass
@@ -105,11 +105,11 @@ def _q8_0_pair(e: Emit, row: Row) -> Decoded:
 
 
 def _q4_0_chunk(e: Emit, row: Row) -> Decoded:
-    return Decoded([Part(_nibbles(e, _quads(e, row, 2)), _scales(e, row, 0), 4, 3)])
+    return Decoded([Part(_nibbles(e, _quads(e, row, 2)), _scales(e, row, 0), 4, 8)])
 
 
 def _q4_0_pair(e: Emit, row: Row) -> Decoded:
-    return Decoded([Part(_nibbles(e, [_two(e, row.blocks, 2)]), _scales(e, row, 0), 4, 3)])
+    return Decoded([Part(_nibbles(e, [_two(e, row.blocks, 2)]), _scales(e, row, 0), 4, 8)])
 
 
 def _q4_1_chunk(e: Emit, row: Row) -> Decoded:
@@ -143,11 +143,11 @@ def _fifth(e: Emit, bits: Value) -> Value:
 
 
 def _q5_0_chunk(e: Emit, row: Row) -> Decoded:
-    return Decoded([Part(_q5_chunk(e, row, 2), _scales(e, row, 0), 5, 4)])
+    return Decoded([Part(_q5_chunk(e, row, 2), _scales(e, row, 0), 5, 16)])
 
 
 def _q5_0_pair(e: Emit, row: Row) -> Decoded:
-    return Decoded([Part(_q5_pair(e, row, 2), _scales(e, row, 0), 5, 4)])
+    return Decoded([Part(_q5_pair(e, row, 2), _scales(e, row, 0), 5, 16)])
 
 
 def _q5_1_chunk(e: Emit, row: Row) -> Decoded:
@@ -192,7 +192,7 @@ def _int4_pair(e: Emit, row: Row) -> Decoded:
 # superblocks of 256
 
 
-def _by_dI32(e: Emit, blocks: Sequence[Value]) -> list[Value]:
+def _by_dword(e: Emit, blocks: Sequence[Value]) -> list[Value]:
     """Eight byte vectors, each the 32 codes of a block, to code vectors of a chunk."""
     rows = [e.cast(b, I32x8) for b in blocks]
     halves = [e.halves_of(a, b) for a, b in zip(e.transpose4(rows[0::2]), e.transpose4(rows[1::2]), strict=True)]
@@ -251,7 +251,7 @@ def _q5_k_chunk(e: Emit, row: Row) -> Decoded:
         nibble = e.right(quad, 4) if group % 2 else e.bits(quad, 15)
         fifth = e.right(high, group - 4) if group >= 4 else e.left(high, 4 - group)
         codes.append(e.b.or_(nibble, e.bits(fifth, 16)))
-    return Decoded([Part(_by_dI32(e, codes), scale, 5)], low)
+    return Decoded([Part(_by_dword(e, codes), scale, 5)], low)
 
 
 def _q6_k_chunk(e: Emit, row: Row) -> Decoded:
@@ -264,14 +264,14 @@ def _q6_k_chunk(e: Emit, row: Row) -> Decoded:
             nibble = e.right(quad, 4) if run >= 2 else e.bits(quad, 15)
             upper = e.right(high, 2 * run - 4) if run >= 2 else e.left(high, 4 - 2 * run)
             codes.append(e.b.or_(nibble, e.bits(upper, 0x30)))
-    codes = _by_dI32(e, codes)
+    codes = _by_dword(e, codes)
     scales = e.load(I8x16, block, 192)
     d = e.halves(e.gather(I16, [e.at(block, 208)] * 8))
     parts = []
     for odd in (0, 1):
         eight = e.shuffle(scales, scales, [2 * b + odd for b in LANES])
         scale = e.b.fmul(d, e.floats(e.widen(eight, I32, signed=True)))
-        parts.append(Part(codes[4 * odd : 4 * odd + 4], scale, 6, 5))
+        parts.append(Part(codes[4 * odd : 4 * odd + 4], scale, 6, 32))
     return Decoded(parts)
 
 

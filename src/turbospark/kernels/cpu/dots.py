@@ -17,7 +17,7 @@ SIGNED = 0  # in place of a width: codes -128..127, else codes 0..2**width - 1
 
 
 def dot(e: Emit, codes: Sequence[Value], xs: Sequence[Value], width: int) -> Value:
-    """The sums of codes times activations; `width` is the bits of an unsigned code or SIGNED."""
+    """The sums of (codes + `added(width)`) times activations; `width` is the bits of an unsigned code or SIGNED."""
     if level() == "avx512vnni":
         return _vnni(e, codes, xs, width)
     if level() == "avx2":
@@ -25,18 +25,19 @@ def dot(e: Emit, codes: Sequence[Value], xs: Sequence[Value], width: int) -> Val
     return _generic(e, codes, xs, width)
 
 
+def added(width: int) -> int:
+    """What this level adds to every code: its product wants unsigned ones."""
+    return 128 if level() == "avx512vnni" and width == SIGNED else 0
+
+
 def _vnni(e: Emit, codes: Sequence[Value], xs: Sequence[Value], width: int) -> Value:
-    """Signed codes become unsigned ones by adding 128, and 128 times the activations is taken off again."""
-    total: Value = ir.Constant(I32x8, None)
-    if width == SIGNED:
-        top = e.fill(I8x32, 0x80)
-        for x in xs:
-            total = e.call("llvm.x86.avx512.vpdpbusd.256", I32x8, total, top, x)
-        total = e.b.neg(total)
-        codes = [e.b.xor(code, top) for code in codes]
-    for code, x in zip(codes, xs, strict=True):
-        total = e.call("llvm.x86.avx512.vpdpbusd.256", I32x8, total, code, x)
-    return total
+    """Two chains of sums, as each product waits for the one before it in its chain."""
+    sums: list[Value] = [ir.Constant(I32x8, None)] * 2
+    for i, (code, x) in enumerate(zip(codes, xs, strict=True)):
+        if width == SIGNED:
+            code = e.b.xor(code, e.fill(I8x32, 0x80))
+        sums[i % 2] = e.call("llvm.x86.avx512.vpdpbusd.256", I32x8, sums[i % 2], code, x)
+    return e.b.add(*sums)
 
 
 def _avx2(e: Emit, codes: Sequence[Value], xs: Sequence[Value], width: int) -> Value:

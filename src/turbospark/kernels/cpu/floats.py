@@ -175,8 +175,8 @@ class _Coded(_Product):
             part = decoded.parts[quarter * len(decoded.parts) // 4]
             eight = e.shuffle(code, code, range(8 * quarter, 8 * quarter + 8))
             ints = e.widen(eight, I32, signed=part.width == SIGNED)
-            if part.shift is not None:
-                ints = e.b.sub(ints, e.fill(I32x8, 1 << part.shift))
+            if part.centre:
+                ints = e.b.sub(ints, e.fill(I32x8, part.centre))
             value = e.b.fmul(e.floats(ints), spread(part.scale))
             values.append(value if decoded.low is None else e.b.fadd(value, spread(decoded.low)))
         return values

@@ -19,7 +19,7 @@ from numba import types
 from turbospark.kernels.cpu.activations import CHUNK_BYTES, NUMBERS, PAIR_BYTES
 from turbospark.kernels.cpu.codes import CODES, Codes, Decoded
 from turbospark.kernels.cpu.compile import intrinsic
-from turbospark.kernels.cpu.dots import dot
+from turbospark.kernels.cpu.dots import added, dot
 from turbospark.kernels.cpu.operands import ARGUMENTS, Operands, Stored
 from turbospark.kernels.cpu.vector import Emit, F32x8, I8x32, I32x8, Value, emitted
 
@@ -116,8 +116,9 @@ class _Product:
             ints = dot(e, part.codes, xs, part.width)
             if size == PAIR_BYTES:
                 ints = self._quad_totals(ints)
-            if part.shift is not None:
-                ints = e.b.sub(ints, e.left(self._sum(numbers, i, len(decoded.parts)), part.shift))
+            if taken := part.centre + added(part.width):
+                total = self._sum(numbers, i, len(decoded.parts))
+                ints = e.b.sub(ints, e.left(total, taken.bit_length() - 1))
             acc = e.fma(e.floats(ints), e.b.fmul(part.scale, scale), acc)
         return acc if decoded.low is None else e.fma(decoded.low, x_low, acc)
 
