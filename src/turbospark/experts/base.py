@@ -12,3 +12,6 @@ class ExpertStore(ABC):
     @abstractmethod
     def expert(self, index: int) -> tuple[Any, Any, Any]:
         """Gate, up and down of one expert as the backend's weights, usable until the step ends."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...

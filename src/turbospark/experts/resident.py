@@ -13,3 +13,6 @@ class Resident(ExpertStore):
 
     def expert(self, index: int) -> tuple[Any, Any, Any]:
         return self._parts[index]
+
+    def __len__(self) -> int:
+        return len(self._parts)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from turbospark.kernels.cpu.attention_block import BLOCK, NOTHING, merge_row, mix, scores, weigh
 from turbospark.kernels.cpu.compile import kernel
-from turbospark.kernels.cpu.elementwise import divide_row, sigmoid_row, zero_row
+from turbospark.kernels.cpu.elementwise import copy_row, divide_row, sigmoid_row, zero_row
 from turbospark.kernels.cpu.inputs import aligned
 from turbospark.kernels.cpu.record import get, load, put, real, store
 
@@ -132,6 +132,18 @@ def begin(record, cache, rows, slots, positions, first, last, memory, size, thre
     put(record, PARTS, parts)
     needed = parts - memory + 4 * _plan(record, threads) * queries * part_width(record)
     return needed if needed > size else 0
+
+
+@kernel
+def place_queries(record, q):
+    """Copies q float32 [rows, heads, key_width] to where the tiles read it."""
+    rows, heads, kv_heads = get(record, ROWS), get(record, HEADS), get(record, KV_HEADS)
+    group, width = heads // kv_heads, get(record, KEY_WIDTH)
+    for row in range(rows):
+        for head in range(heads):
+            out = query_at(record, head // group, row) + 4 * (head % group) * padded(width)
+            zero_row(out + 4 * (padded(width) - 8), 8)
+            copy_row(q + 4 * (row * heads + head) * width, out, width)
 
 
 @kernel

@@ -2,23 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from turbospark import quant
-from turbospark.kernels.cpu import linear, threads
-from turbospark.kernels.cpu.entries import enter, enter_attend
+from turbospark.config.model import MoE
+from turbospark.kernels.cpu import delta, linear, rowwise, threads
+from turbospark.kernels.cpu.delta import commit
+from turbospark.kernels.cpu.elementary import CODE
+from turbospark.kernels.cpu.entries import (
+    enter,
+    enter_attend,
+    enter_attention,
+    enter_commit,
+    enter_delta,
+    enter_experts,
+    enter_latent,
+)
 from turbospark.kernels.cpu.levels import level
-from turbospark.kernels.cpu.memory import Cached, Scratch, cached
-from turbospark.kernels.cpu.parts import AttendPart, Group, MLPPart
-from turbospark.kernels.parts import GatedMLP, Heads, Norm
+from turbospark.kernels.cpu.memory import Memory, Scratch, cached, keys_and_values, recurrent, rows_alone, zeros
+from turbospark.kernels.cpu.parts import (
+    AttendPart,
+    AttentionPart,
+    DeltaPart,
+    ExpertsPart,
+    Group,
+    HeadWeights,
+    LatentPart,
+    MLPPart,
+    address,
+)
+from turbospark.kernels.cpu.record import Record
+from turbospark.kernels.cpu.routing import route
+from turbospark.kernels.parts import Delta, GatedMLP, Heads, Latents, Norm
 from turbospark.kernels.reference.backend import ReferenceKernels
 from turbospark.kernels.rows import Rows
 from turbospark.quant.tensor import QTensor
 
 FLOAT = np.dtype(np.float32)
+NOTHING = np.zeros(0, np.float32)
 
 
 class CpuKernels(ReferenceKernels):
@@ -28,30 +52,86 @@ class CpuKernels(ReferenceKernels):
 
     def __init__(self, exact: bool = False) -> None:
         super().__init__()
-        self.exact = exact
-        self.scratch, self.team, self.threads = Scratch(), threads.team(), threads.count()
+        self.exact, self.scratch = exact, Scratch()
         self._parts: dict[int, tuple[Any, Any]] = {}  # by the id of what a layer hands over, which is kept alive
+        self._sizes: dict[tuple[int, int, int], int] = {}
+        self._attention: dict[Any, AttentionPart] = {}
+        self._commit = Record(delta.FIELDS)
 
-    def cached(self, shape: tuple[int, ...]) -> Cached:
+    # weights and memory
+
+    def weight(self, tensor: QTensor) -> Any:
+        if HeadWeights.native(tensor):
+            return HeadWeights(tensor, self.exact)
+        return linear.prepare(tensor, self.exact) if len(tensor.shape) == 2 else super().weight(tensor)
+
+    def zeros(self, shape: tuple[int, ...]) -> Memory:
+        return zeros(shape)
+
+    def cached(self, shape: tuple[int, ...]) -> Memory:
         # float16 halves what attention reads, where the machine converts it
         return cached(shape, halves=not self.exact and level() != "generic")
 
-    def weight(self, tensor: QTensor) -> Any:
-        if tensor.format in linear.KERNELS and len(tensor.shape) == 2:
-            return linear.Weight(tensor)
-        return super().weight(tensor)
+    # rows
 
     def embed(self, ids: np.ndarray, table: Any) -> np.ndarray:
-        if isinstance(table, linear.Weight):
-            return quant.take_rows(table.tensor, ids)
-        return super().embed(ids, table)
+        return quant.take_rows(table.tensor, ids)
 
     def linear(self, x: np.ndarray, w: Any) -> np.ndarray:
-        if isinstance(w, linear.Weight):
-            return self.project(np.ascontiguousarray(x, FLOAT), None, self._part(w, lambda w: Group([w])))[0]
-        return super().linear(x, w)
+        return w.product(x)
 
-    def group(self, weights: Sequence[Any], biases: Sequence[Any] = ()) -> Any:
+    def head_linear(self, x: np.ndarray, w: Any) -> np.ndarray:
+        if not isinstance(w, HeadWeights):
+            return super().head_linear(x, w)
+        return np.stack([head.product(x[:, h]) for h, head in enumerate(w.heads)], axis=1)
+
+    def norm(self, x: np.ndarray, weight: np.ndarray | None, eps: float) -> np.ndarray:
+        return self._rowwise(rowwise.norm, x, address(weight), np.float32(eps))
+
+    def l2norm(self, x: np.ndarray, eps: float) -> np.ndarray:
+        return self._rowwise(rowwise.l2norm, x, np.float32(eps))
+
+    def rope(self, x: np.ndarray, rows: Rows, table: Any) -> np.ndarray:
+        heads, (cos, sin) = x.shape[1], (address(table.cos), address(table.sin))
+        pairs = table.cos.shape[1], int(table.interleaved)
+        return self._rowwise(rowwise.rope, x, heads, rows.positions, cos, sin, *pairs)
+
+    def gate(self, gate: np.ndarray, up: np.ndarray, activation: str) -> np.ndarray:
+        return self._rowwise(rowwise.gate, gate, CODE[activation], flat(up))
+
+    def sigmoid(self, x: np.ndarray) -> np.ndarray:
+        return self._rowwise(rowwise.sigmoid, x)
+
+    def softcap(self, x: np.ndarray, cap: float) -> np.ndarray:
+        return self._rowwise(rowwise.softcap, x, np.float32(cap))
+
+    def _rowwise(self, kernel: Callable[..., None], x: np.ndarray, *arguments: Any) -> np.ndarray:
+        """A kernel of x as rows along its last axis."""
+        out = np.empty(x.shape, FLOAT)
+        kernel(flat(x), flat(out), *arguments)
+        return out
+
+    # attention
+
+    def store(self, rows: Rows, values: np.ndarray, cache: Any) -> None:
+        rowwise.store(rows_alone(cache), flat(values), values.shape[1], rows.positions, rows.slots)
+
+    def attention(self, q, k, v, rows: Rows, *, scale, window, softcap, visible=None) -> np.ndarray:
+        if visible is None:
+            last = rows.positions
+            visible = np.maximum(0, last - window + 1) if window else np.zeros_like(last), last
+        first, last = (np.ascontiguousarray(side, np.int64) for side in visible)
+        shape = (q.shape[1], k.shape[1], q.shape[2], v.shape[3], scale, softcap or 0.0)
+        if shape not in self._attention:
+            self._attention[shape] = AttentionPart(*shape)
+        out = np.empty((*q.shape[:2], v.shape[3]), FLOAT)
+        at = keys_and_values(k, v)
+        self._plan(enter_attention, self._attention[shape], at, flat(q), rows.slots, first, last, flat(out))
+        return out
+
+    # sublayers
+
+    def group(self, weights: Sequence[Any], biases: Sequence[Any] = ()) -> Group:
         return Group(weights, biases)
 
     def project(self, x: np.ndarray, norm: Norm | None, group: Any) -> list[np.ndarray]:
@@ -95,19 +175,55 @@ class CpuKernels(ReferenceKernels):
         part = self._part(heads, AttendPart)
         cache.admit(rows)
         out = np.empty((len(q), part.width), FLOAT)
-        scratch, keys = self.scratch, cache.k.layout(cache.v)
-        while True:
-            needed = enter_attend(
-                *(part.region, self.team, self.threads, part.record.address, keys, scratch.address, scratch.size),
-                *(q, k, v, rows.positions, rows.slots, out),
-            )
-            if needed == 0:
-                break
-            scratch.reserve(needed)
+        at = keys_and_values(cache.k, cache.v)
+        self._plan(enter_attend, part, at, q, k, v, rows.positions, rows.slots, out)
         heads.trace("attn_mix", out)
         return out
 
-    def _part(self, given: Any, make: Any) -> Any:
+    def latent(self, q: np.ndarray, row: np.ndarray, rows: Rows, cache: Any, latents: Latents) -> np.ndarray:
+        part = self._part(latents, LatentPart)
+        if not part.native:
+            return super().latent(q, row, rows, cache, latents)
+        cache.admit(rows)
+        out = np.empty((len(q), part.width), FLOAT)
+        at = keys_and_values(cache.k, cache.v)
+        self._plan(enter_latent, part, at, q, row, rows.positions, rows.slots, out)
+        latents.trace("attn_mix", out)
+        return out
+
+    def gated_delta(
+        self, qkv: np.ndarray, z: np.ndarray, a: np.ndarray, b: np.ndarray, rows: Rows, cache: Any, delta: Delta
+    ) -> np.ndarray:
+        part = self._part(delta, DeltaPart)
+        out = np.empty(z.shape, FLOAT)
+        self._plan(enter_delta, part, recurrent(cache), spans_of(rows), qkv, z, a, b, out)
+        delta.trace("delta_mix", out)
+        return out
+
+    def commit_delta(self, cache: Any, slot: int, count: int) -> None:
+        span = np.array([[slot, 0, count, 0]], np.int64)
+        enter_commit(commit.address, threads.team(), self._commit.address, recurrent(cache), span)
+
+    # mixture of experts
+
+    def route(self, logits: np.ndarray, moe: MoE, bias: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+        ids, weights = np.empty((len(logits), moe.used), np.int64), np.empty((len(logits), moe.used), FLOAT)
+        sigmoid, top2 = moe.scoring == "sigmoid", moe.group_rank == "top2"
+        route(
+            *(logits, NOTHING if bias is None else bias, bias is not None, sigmoid, moe.groups, moe.groups_used, top2),
+            *(moe.renormalise, np.float32(moe.scale), ids, weights),
+        )
+        return ids, weights
+
+    def experts(self, x: np.ndarray, ids: np.ndarray, weights: np.ndarray, store: Any, activation: str, base: Any):
+        part = self._part(store, lambda store: ExpertsPart(store, activation))
+        if not part.ask(set(ids.ravel().tolist())):
+            return super().experts(x, ids, weights, store, activation, base)
+        out = np.empty(x.shape, FLOAT)
+        self._plan(enter_experts, part, address(base), x, ids, weights, out)
+        return out
+
+    def _part(self, given: Any, make: Callable[[Any], Any]) -> Any:
         """What a kernel needs of a layer's part, made at its first use."""
         found = self._parts.get(id(given))
         if found is None:
@@ -115,9 +231,27 @@ class CpuKernels(ReferenceKernels):
         return found[1]
 
     def _enter(self, region: int, part: Any, x: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
-        scratch, needed = self.scratch, part.sizes.get(len(x))
+        """One call of a region whose memory is known from the number of rows."""
+        key = id(part), len(x), threads.count()
+        needed = self._sizes.get(key)
         if needed is None:
-            needed = part.sizes[len(x)] = part.size(len(x), self.threads)
-        if needed > scratch.size:
+            needed = self._sizes[key] = part.size(len(x), threads.count())
+        self.scratch.reserve(needed)
+        enter(region, threads.team(), part.record.address, self.scratch.address, x, y, out)
+
+    def _plan(self, entry: Callable[..., int], part: Any, *arguments: Any) -> None:
+        """One call of a region that plans its memory itself."""
+        team, scratch = threads.team(), self.scratch
+        call = part.region, team, threads.count(), part.record.address
+        while needed := entry(*call, scratch.address, scratch.size, *arguments):
             scratch.reserve(needed)
-        enter(region, self.team, part.record.address, scratch.address, x, y, out)
+
+
+def flat(x: np.ndarray) -> np.ndarray:
+    """float32 rows along the last axis, contiguous: [rows, n]."""
+    return np.ascontiguousarray(x, FLOAT).reshape(-1, x.shape[-1])
+
+
+def spans_of(rows: Rows) -> np.ndarray:
+    """int64 [spans, 4]: slot, first row, the one behind the last, how many are certain."""
+    return np.array([(s.slot, s.start, s.stop, s.certain) for s in rows.spans], np.int64)

@@ -6,7 +6,7 @@ from llvmlite import ir
 from numba import types
 
 from turbospark.kernels.cpu.compile import intrinsic
-from turbospark.kernels.cpu.elementary import ACTIVATIONS, CODE, select, sigmoid, tanh
+from turbospark.kernels.cpu.elementary import ACTIVATIONS, CODE, select, sigmoid, silu, tanh
 from turbospark.kernels.cpu.lanes import Lanes, along
 from turbospark.kernels.cpu.levels import level
 from turbospark.kernels.cpu.vector import F16, Emit, F32x8, emitted
@@ -119,3 +119,34 @@ def cache_row(typingctx, element, x, out, count):
                 along(e, count, lambda lanes: e.store(lanes.load(x), out, lanes.offset))
 
     return types.void(*[types.int64] * 4), emitted(write)
+
+
+@intrinsic
+def add_product_row(typingctx, x, y, out, count):
+    """out = x * y + out, rounded once."""
+
+    def write(e: Emit, x, y, out, count):
+        along(e, count, lambda lanes: lanes.store(e.fma(lanes.load(x), lanes.load(y), lanes.load(out)), out))
+
+    return types.void(*[types.int64] * 4), emitted(write)
+
+
+@intrinsic
+def add_scaled_row(typingctx, x, scale, out, count):
+    """out = x * scale + out, rounded once; scale float32."""
+
+    def write(e: Emit, x, scale, out, count):
+        scales = e.splat(scale, 8)
+        along(e, count, lambda lanes: lanes.store(e.fma(lanes.load(x), scales, lanes.load(out)), out))
+
+    return types.void(types.int64, types.float32, types.int64, types.int64), emitted(write)
+
+
+@intrinsic
+def silu_row(typingctx, x, out, count):
+    """out = x sigmoid(x)."""
+
+    def write(e: Emit, x, out, count):
+        along(e, count, lambda lanes: lanes.store(silu(e, lanes.load(x)), out))
+
+    return types.void(*[types.int64] * 3), emitted(write)

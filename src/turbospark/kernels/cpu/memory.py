@@ -1,10 +1,12 @@
-"""Memory of the backend: scratch that sublayers share, and cached rows that know where they lie."""
+"""Memory of the backend: scratch that sublayers share, and caches that know where they lie."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from turbospark.kernels.cpu.attention import CACHE_FIELDS
+from turbospark.kernels.cpu import attention, delta
 from turbospark.kernels.cpu.inputs import LINE
 from turbospark.kernels.cpu.record import Record
 
@@ -24,22 +26,47 @@ class Scratch:
             self.address = start + -start % LINE
 
 
-class Cached(np.ndarray):
-    """Keys or values [slots, heads, capacity, width]; a row has zeros behind it up to whole vectors of eight."""
+class Memory(np.ndarray):
+    """An array of a cache, with what kernels know of it once they have asked: of the cache it leads, or of it alone."""
 
-    _layout: tuple[Record, np.ndarray] | None = None
-
-    def layout(self, values: np.ndarray) -> int:
-        """The address of what `attention.begin` wants to know of these keys and the values beside them."""
-        if self._layout is None or self._layout[1] is not values:
-            numbers = (self.itemsize, self.ctypes.data, values.ctypes.data)
-            strides = (*self.strides[:3], *values.strides[:3], self.shape[2])
-            self._layout = Record.of(CACHE_FIELDS, (*numbers, *strides)), values
-        return self._layout[0].address
+    layout: Record | None = None
+    alone: Record | None = None
 
 
-def cached(shape: tuple[int, ...], halves: bool) -> Cached:
-    """Zeros, float16 or float32."""
+def zeros(shape: tuple[int, ...]) -> Memory:
+    return np.zeros(shape, np.float32).view(Memory)
+
+
+def cached(shape: tuple[int, ...], halves: bool) -> Memory:
+    """Keys or values, float16 or float32: a row has zeros behind it up to whole vectors of eight."""
     padded = -(-shape[-1] // 8) * 8
     memory = np.zeros((*shape[:-1], padded), np.float16 if halves else np.float32)
-    return memory[..., : shape[-1]].view(Cached)
+    return memory[..., : shape[-1]].view(Memory)
+
+
+def keys_and_values(k: Memory, v: np.ndarray) -> int:
+    """The address of what `attention.begin` wants to know of a cache."""
+    if k.layout is None:
+        k.layout = _layout(k, v)
+    return k.layout.address
+
+
+def rows_alone(array: Memory) -> int:
+    """The same of keys or of values alone, in the place of both."""
+    if array.alone is None:
+        array.alone = _layout(array, array)
+    return array.alone.address
+
+
+def _layout(k: np.ndarray, v: np.ndarray) -> Record:
+    places = (k.itemsize, k.ctypes.data, v.ctypes.data)
+    return Record.of(attention.CACHE_FIELDS, (*places, *k.strides[:3], *v.strides[:3], k.shape[2]))
+
+
+def recurrent(cache: Any) -> int:
+    """The address of what the `delta` kernels want to know of a cache."""
+    if cache.state.layout is None:
+        arrays = (cache.state, cache.window, cache.taped_inputs, cache.taped_k, cache.taped_u, cache.taped_decay)
+        sizes = (*cache.state.shape[1:], cache.window.shape[2], cache.window.shape[1] + 1, cache.block)
+        cache.state.layout = Record.of(delta.CACHE_FIELDS, (*sizes, *(array.ctypes.data for array in arrays)))
+    return cache.state.layout.address

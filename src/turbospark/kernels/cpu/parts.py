@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from turbospark.kernels.cpu import attend, feed_forward, heads, projection
+from turbospark.kernels.cpu import attend, attention, delta, experts, feed_forward, heads, latent, projection
 from turbospark.kernels.cpu.elementary import CODE
 from turbospark.kernels.cpu.inputs import aligned, input_bytes
-from turbospark.kernels.cpu.linear import Weight
+from turbospark.kernels.cpu.linear import Weight, native
 from turbospark.kernels.cpu.record import Record
-from turbospark.kernels.parts import GatedMLP, Heads, Norm
+from turbospark.kernels.parts import Delta, GatedMLP, Heads, Latents, Norm
+from turbospark.quant.tensor import QTensor
 
 
 def address(array: np.ndarray | None) -> int:
@@ -28,6 +29,20 @@ def eps(norm: Norm | None) -> float:
     return 0.0 if norm is None else float(norm.eps)
 
 
+class HeadWeights:
+    """A matrix a head: [heads, N, K]."""
+
+    def __init__(self, tensor: QTensor, exact: bool):
+        self.tensor, self.shape = tensor, tensor.shape
+        self.heads = [Weight(tensor[h], exact) for h in range(tensor.shape[0])]
+        self.integer = self.heads[0].integer
+        self.table = np.array([head.address for head in self.heads], np.int64)
+
+    @staticmethod
+    def native(tensor: QTensor) -> bool:
+        return len(tensor.shape) == 3 and native(tensor[0])
+
+
 class Group:
     """Matrices that read the same rows, with a bias or None each."""
 
@@ -38,19 +53,12 @@ class Group:
             return
         ends = np.cumsum([0, *(w.shape[0] for w in weights)]).tolist()
         self.bounds, self.outputs, self.columns = tuple(pairwise(ends)), ends[-1], weights[0].shape[1]
-        self.record = Record(
-            projection.FIELDS,
-            self.pairs,
-            columns=self.columns,
-            integer=any(w.integer for w in weights),
-            count=len(weights),
-        )
-        self.record.append(
-            [(w.address, address(b), w.shape[0], before) for (w, b), before in zip(self.pairs, ends, strict=False)]
-        )
+        integer = any(w.integer for w in weights)
+        self.record = Record(projection.FIELDS, self.pairs, columns=self.columns, integer=integer, count=len(weights))
+        matrices = [(w.address, address(b), w.shape[0], start) for (w, b), start in zip(self.pairs, ends, strict=False)]
+        self.record.append(matrices)
         self.project, self.merge = projection.project.address, projection.merge.address
         self.norm: Norm | None = None
-        self.sizes: dict[int, int] = {}
 
     def set_norm(self, norm: Norm | None) -> None:
         if norm is not self.norm:
@@ -85,12 +93,12 @@ class MLPPart:
         )
         self.region = feed_forward.feed_forward.address
         self.call: tuple[Any, ...] = (None, None, 0)
-        self.sizes: dict[int, int] = {}
 
-    def set_call(self, *call: Any) -> None:
-        """norm before, norm after, and 1 where the stream is added."""
-        if call != self.call:
-            self.call = norm, after, residual = call
+    def set_call(self, norm: Norm | None, after: Norm | None, residual: int) -> None:
+        """The norms before and behind; residual: 1 where the stream is added."""
+        norm_, after_, residual_ = self.call
+        if norm is not norm_ or after is not after_ or residual != residual_:
+            self.call = norm, after, residual
             self.record.set("norm", weight(norm))
             self.record.set("eps", eps(norm))
             self.record.set("after", weight(after))
@@ -131,3 +139,112 @@ class AttendPart:
             self.record.set("pairs", table.cos.shape[1])
             self.record.set("interleaved", table.interleaved)
         self.region = attend.attend.address
+
+
+class AttentionPart:
+    """Attention alone."""
+
+    def __init__(self, heads: int, kv_heads: int, width: int, value_width: int, scale: float, softcap: float):
+        self.record = Record(
+            attention.FIELDS,
+            heads=heads,
+            kv_heads=kv_heads,
+            key_width=width,
+            value_width=value_width,
+            scale=float(scale),
+            softcap=float(softcap),
+            out_row=heads * value_width,
+            out_head=value_width,
+        )
+        self.region = attend.attention_only.address
+
+
+class LatentPart:
+    """Latent attention between its projections."""
+
+    def __init__(self, parts: Latents):
+        c, table = parts.config, parts.rotation
+        self.native = isinstance(parts.k_up, HeadWeights) and isinstance(parts.v_up, HeadWeights)
+        if not self.native:
+            return
+        self.width, self.heads, self.widest = c.heads * c.value_dim, c.heads, max(c.nope_dim, c.latent)
+        self.record = Record(
+            latent.FIELDS,
+            parts,
+            heads=c.heads,
+            kv_heads=1,
+            key_width=c.latent + c.rope.dim,
+            value_width=c.latent,
+            scale=float(c.scale),
+            nope=c.nope_dim,
+            rope=c.rope.dim,
+            latent=c.latent,
+            value=c.value_dim,
+            norm=weight(parts.norm),
+            eps=eps(parts.norm),
+            cos=address(table.cos),
+            sin=address(table.sin),
+            interleaved=table.interleaved,
+            k_up=address(parts.k_up.table),
+            v_up=address(parts.v_up.table),
+            k_integer=parts.k_up.integer,
+            v_integer=parts.v_up.integer,
+            out_row=c.latent,
+        )
+        self.region = latent.latent.address
+
+
+class DeltaPart:
+    """Gated DeltaNet between its projections."""
+
+    def __init__(self, parts: Delta):
+        c = parts.config
+        conv = np.ascontiguousarray(parts.conv.T)
+        key_head = np.ascontiguousarray(parts.key_head, np.int64)
+        self.record = Record(
+            delta.FIELDS,
+            (parts, conv, key_head),
+            key_heads=c.key_heads,
+            conv=address(conv),
+            a_neg=address(parts.a_neg),
+            dt_bias=address(parts.dt_bias),
+            norm=weight(parts.norm),
+            eps=eps(parts.norm),
+            key_head=address(key_head),
+        )
+        self.region = delta.gated_delta.address
+
+
+class ExpertsPart:
+    """The routed experts of one layer. `table` holds the weights' addresses of those asked for so far."""
+
+    def __init__(self, store: Any, activation: str):
+        count = len(store)
+        self._store, self._known = store, [None] * count
+        self.table = np.zeros((count, 3), np.int64)
+        gate = store.expert(0)[0]
+        self.record = Record(
+            experts.FIELDS,
+            experts=count,
+            hidden=gate.shape[1],
+            width=gate.shape[0],
+            activation=CODE[activation],
+            table=self.table.ctypes.data,
+        )
+        self.region = experts.experts.address
+
+    def ask(self, ids: set[int]) -> bool:
+        """Gets these experts ready; False where one has no native kernels."""
+        for e in ids:
+            weights = self._store.expert(e)
+            if weights[0] is not self._known[e]:
+                if not all(isinstance(w, Weight) for w in weights):
+                    return False
+                gate, up, down = weights
+                self._known[e] = gate
+                self.table[e] = gate.address, up.address, down.address
+                if gate.integer or up.integer:
+                    self.record.set("integer_in", 1)
+                if down.integer:
+                    self.record.set("integer_out", 1)
+        return True

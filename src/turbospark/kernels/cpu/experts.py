@@ -1,0 +1,157 @@
+"""Routed experts: rows that chose the same one read its weights together; each row adds up in its own routing order."""
+
+from __future__ import annotations
+
+from turbospark.kernels.cpu import linear
+from turbospark.kernels.cpu.activations import quantise, quantised_bytes
+from turbospark.kernels.cpu.compile import callback, kernel
+from turbospark.kernels.cpu.elementwise import add_scaled_row, copy_row, gate_row, zero_row
+from turbospark.kernels.cpu.inputs import aligned, share
+from turbospark.kernels.cpu.projection import STEP
+from turbospark.kernels.cpu.record import get, load, put
+from turbospark.kernels.cpu.threads import wait
+
+FIELDS = (
+    *("experts", "used", "hidden", "width", "activation", "integer_in", "integer_out"),
+    # int64 [experts, 3]: weights of gate, up and down
+    *("table",),
+    # x and out float32 [rows, hidden]; base likewise, or 0; ids int64 and weights float32 [rows, used]
+    *("rows", "x", "out", "base", "ids", "weights"),
+    # memory: int64 [experts + 1], where each expert's rows begin among all; int64 [rows * used], the place of each
+    # choice among them; then inputs and inner rows [places] of all experts, quantised copies, and sums [places]
+    *("starts", "places", "inputs", "inner", "sums"),
+)
+EXPERTS, USED, HIDDEN, WIDTH, ACTIVATION, INTEGER_IN, INTEGER_OUT, TABLE = range(8)
+ROWS, X, OUT, BASE, IDS, WEIGHTS, STARTS, PLACES, INPUTS, INNER, SUMS = range(8, 19)
+
+
+@kernel
+def arrange(record, memory, size):
+    """Sorts the choices by expert and lays out memory; returns 0, or the bytes needed if they are more than `size`."""
+    experts, used, rows = get(record, EXPERTS), get(record, USED), get(record, ROWS)
+    hidden, width, ids = get(record, HIDDEN), get(record, WIDTH), get(record, IDS)
+    count = rows * used
+    starts, places = memory, memory + 8 * (experts + 1)
+    inputs = aligned(places + 8 * count)
+    # each expert's quantised rows begin at a multiple of 64
+    inner = inputs + aligned(4 * count * hidden) + aligned(quantised_bytes(count, hidden)) + 64 * experts
+    gates = inner + aligned(4 * count * width) + aligned(quantised_bytes(count, width)) + 64 * experts
+    sums = gates + 2 * aligned(4 * count * width)
+    needed = sums + 4 * count * hidden - memory
+    if needed > size:
+        return needed
+    for e in range(experts + 1):
+        put(starts, e, 0)
+    for i in range(count):
+        e = get(ids, i)
+        put(starts, e + 1, get(starts, e + 1) + 1)
+    for e in range(experts):
+        put(starts, e + 1, get(starts, e + 1) + get(starts, e))
+    for i in range(count):  # starts move to the ends ...
+        e = get(ids, i)
+        put(places, i, get(starts, e))
+        put(starts, e, get(starts, e) + 1)
+    for e in range(experts, 0, -1):  # ... and back
+        put(starts, e, get(starts, e - 1))
+    put(starts, 0, 0)
+    put(record, STARTS, starts)
+    put(record, PLACES, places)
+    put(record, INPUTS, inputs)
+    put(record, INNER, inner)
+    put(record, SUMS, sums)
+    return 0
+
+
+@kernel
+def _quants(rows_at, count, columns, start):
+    """Where the quantised copy of an expert's rows lies: behind all rows, at a multiple of 64."""
+    return rows_at + aligned(4 * count * columns) + aligned(quantised_bytes(start, columns))
+
+
+@kernel
+def _gather(record, thread, threads):
+    """A thread's share of the choices: the rows copied to their places."""
+    used, hidden, inputs = get(record, USED), get(record, HIDDEN), get(record, INPUTS)
+    first, last = share(get(record, ROWS) * used, 1, thread, threads)
+    for i in range(first, last):
+        place = get(get(record, PLACES), i)
+        copy_row(get(record, X) + 4 * (i // used) * hidden, inputs + 4 * place * hidden, hidden)
+
+
+@kernel
+def _quantise(record, at, columns, thread, threads):
+    """A thread's share of all places' quantised copies, those of an expert together."""
+    count, starts = get(record, ROWS) * get(record, USED), get(record, STARTS)
+    first, last = share(count, 1, thread, threads)
+    for e in range(get(record, EXPERTS)):
+        start, stop = get(starts, e), get(starts, e + 1)
+        low, high = max(first, start), min(last, stop)
+        if low < high:
+            quants = aligned(_quants(at, count, columns, start)) + 64 * e
+            quantise(at + 4 * start * columns, stop - start, columns, columns, quants, low - start, high - start)
+
+
+@kernel
+def _inner(record, thread, threads):
+    """act(gate) * up of every chosen expert, a thread's share of the columns."""
+    count, hidden, width = get(record, ROWS) * get(record, USED), get(record, HIDDEN), get(record, WIDTH)
+    inputs, inner, starts = get(record, INPUTS), get(record, INNER), get(record, STARTS)
+    gates = get(record, SUMS) - 2 * aligned(4 * count * width)
+    ups = gates + aligned(4 * count * width)
+    first, last = share(width, STEP, thread, threads)
+    for e in range(get(record, EXPERTS)):
+        start, rows = get(starts, e), get(starts, e + 1) - get(starts, e)
+        if rows == 0 or first >= last:
+            continue
+        x, weights = inputs + 4 * start * hidden, get(record, TABLE) + 24 * e
+        quants = aligned(_quants(inputs, count, hidden, start)) + 64 * e
+        at = 4 * start * width
+        linear.rows(get(weights, 0), x, quants, rows, gates + at, width, first, last, 0)
+        linear.rows(get(weights, 1), x, quants, rows, ups + at, width, first, last, 0)
+        for i in range(rows):
+            row = at + 4 * (i * width + first)
+            gate_row(get(record, ACTIVATION), gates + row, ups + row, inner + row, last - first)
+
+
+@kernel
+def _outer(record, thread, threads):
+    """down of every chosen expert and the sums of all rows, a thread's share of the columns."""
+    used, count = get(record, USED), get(record, ROWS) * get(record, USED)
+    hidden, width, starts = get(record, HIDDEN), get(record, WIDTH), get(record, STARTS)
+    inner, sums = get(record, INNER), get(record, SUMS)
+    first, last = share(hidden, STEP, thread, threads)
+    if first >= last:
+        return
+    for e in range(get(record, EXPERTS)):
+        start, rows = get(starts, e), get(starts, e + 1) - get(starts, e)
+        if rows > 0:
+            quants = aligned(_quants(inner, count, width, start)) + 64 * e
+            x, y = inner + 4 * start * width, sums + 4 * start * hidden
+            linear.rows(get(get(record, TABLE) + 24 * e, 2), x, quants, rows, y, hidden, first, last, 0)
+    for row in range(get(record, ROWS)):
+        at = 4 * (row * hidden + first)
+        out = get(record, OUT) + at
+        if get(record, BASE) != 0:
+            copy_row(get(record, BASE) + at, out, last - first)
+        else:
+            zero_row(out, last - first)
+        for j in range(used):
+            i = row * used + j
+            line = sums + 4 * (get(get(record, PLACES), i) * hidden + first)
+            add_scaled_row(line, load(get(record, WEIGHTS) + 4 * i), out, last - first)
+
+
+@callback
+def experts(record, team, thread, threads):
+    """All of it, after `arrange`."""
+    _gather(record, thread, threads)
+    wait(team, threads)
+    if get(record, INTEGER_IN) != 0:
+        _quantise(record, get(record, INPUTS), get(record, HIDDEN), thread, threads)
+        wait(team, threads)
+    _inner(record, thread, threads)
+    wait(team, threads)
+    if get(record, INTEGER_OUT) != 0:
+        _quantise(record, get(record, INNER), get(record, WIDTH), thread, threads)
+        wait(team, threads)
+    _outer(record, thread, threads)
