@@ -52,6 +52,20 @@ def test_a_gguf_names_the_tensor_and_both_shapes(
     assert all(shape in error.message for shape in ["weight", *shapes]), error.message
 
 
+@pytest.mark.parametrize("count", [4097, 2**31 - 1])
+def test_billions_of_layers_are_refused_at_once(model: Any, count: int, tmp_path: Path) -> None:
+    metadata = gguf_metadata(model.config)
+    key = f"{metadata['general.architecture']}.block_count"
+    declared = {**metadata, key: count, **vocabulary(VOCAB)}
+    errors = [
+        refusal(write_gguf(tmp_path / "m.gguf", declared, gguf_arrays(model))),
+        refusal(hf.write(tmp_path / "folder", model, num_hidden_layers=count)),
+    ]
+    for name, error in zip((key, "num_hidden_layers"), errors, strict=True):
+        assert error.code == "bad_config"
+        assert f"{name} is {count}; it must be at most 4096" in error.message
+
+
 @pytest.mark.parametrize(
     ("key", "value", "shapes"),
     [

@@ -48,7 +48,7 @@ V3_ROUTING = {"scoring_func": "sigmoid", "topk_method": "noaux_tc"}
 def from_gguf(keys: Keys) -> ModelConfig:
     """Keys `deepseek2.*`. `expert_bias` is the loader's: whether the file holds biases for the choice of experts."""
     keys.refuse(GGUF_NEUTRAL)
-    blocks, mtp = keys.int("block_count", minimum=1), keys.int("nextn_predict_layers", 0)
+    blocks, mtp = keys.layers("block_count", minimum=1), keys.layers("nextn_predict_layers", 0)
     if mtp >= blocks:
         raise keys.wrong("nextn_predict_layers", mtp, f"below block_count, which is {blocks}")
     lead = keys.int("leading_dense_block_count")
@@ -59,7 +59,7 @@ def from_gguf(keys: Keys) -> ModelConfig:
         keys.int("embedding_length", minimum=1),
         keys.int("vocab_size", minimum=1),
         keys.int("context_length", minimum=1),
-        keys.float("attention.layer_norm_rms_epsilon"),
+        keys.float("attention.layer_norm_rms_epsilon", minimum=0),
         _layers(_gguf_mixer(keys), [dense] * lead + [_gguf_experts(keys)] * (blocks - mtp - lead)),
         keys.bool("tied", False),
         mtp_layers=mtp,
@@ -69,7 +69,7 @@ def from_gguf(keys: Keys) -> ModelConfig:
 def from_hf(keys: Keys) -> ModelConfig:
     """A config.json of model_type deepseek_v2, deepseek_v3, kimi_k2 or glm4_moe_lite."""
     keys.refuse(HF_NEUTRAL)
-    layers = keys.int("num_hidden_layers", minimum=1)
+    layers = keys.layers("num_hidden_layers", minimum=1)
     lead = _hf_lead(keys, layers)
     dense = Dense(keys.int("intermediate_size", minimum=1)) if lead else None
     return ModelConfig(
@@ -77,10 +77,10 @@ def from_hf(keys: Keys) -> ModelConfig:
         keys.int("hidden_size", minimum=1),
         keys.int("vocab_size", minimum=1),
         keys.int("max_position_embeddings", minimum=1),
-        keys.float("rms_norm_eps"),
+        keys.float("rms_norm_eps", minimum=0),
         _layers(_hf_mixer(keys), [dense] * lead + [_hf_experts(keys)] * (layers - lead)),
         keys.bool("tie_word_embeddings", False),
-        mtp_layers=keys.int("num_nextn_predict_layers", 0),
+        mtp_layers=keys.layers("num_nextn_predict_layers", 0),
     )
 
 

@@ -26,7 +26,7 @@ class Geometry:
 
 def gguf_geometry(keys: Keys) -> Geometry:
     """`{arch}.*`; the loader adds vocab_size and tied from the tensors where the keys do not say."""
-    layers = keys.int("block_count", minimum=1)
+    layers = keys.layers("block_count", minimum=1)
     hidden = keys.int("embedding_length", minimum=1)
     heads = keys.per_layer("attention.head_count", layers)
     kv_heads = keys.per_layer("attention.head_count_kv", layers, heads[0])
@@ -37,7 +37,7 @@ def gguf_geometry(keys: Keys) -> Geometry:
         hidden,
         keys.int("vocab_size", minimum=1),
         keys.int("context_length", minimum=1),
-        keys.float("attention.layer_norm_rms_epsilon"),
+        keys.float("attention.layer_norm_rms_epsilon", minimum=0),
         heads,
         kv_heads,
         keys.int("attention.key_length", hidden // heads[0], minimum=1),
@@ -49,7 +49,7 @@ def gguf_geometry(keys: Keys) -> Geometry:
 
 def hf_geometry(keys: Keys) -> Geometry:
     """A flat config.json with the usual names."""
-    layers = keys.int("num_hidden_layers", minimum=1)
+    layers = keys.layers("num_hidden_layers", minimum=1)
     hidden = keys.int("hidden_size", minimum=1)
     heads = (keys.int("num_attention_heads", minimum=1),) * layers
     kv_heads = (keys.int("num_key_value_heads", heads[0], minimum=1),) * layers
@@ -58,7 +58,7 @@ def hf_geometry(keys: Keys) -> Geometry:
         hidden,
         keys.int("vocab_size", minimum=1),
         keys.int("max_position_embeddings", minimum=1),
-        keys.float("rms_norm_eps"),
+        keys.float("rms_norm_eps", minimum=0),
         heads,
         kv_heads,
         keys.int("head_dim", hidden // heads[0], minimum=1),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from turbospark.errors import TurbosparkError
 
+MAX_LAYERS = 4096
+LARGEST = 3.4e38  # of a float32, nearly
 _REQUIRED: Any = object()
 Text: TypeAlias = str  # inside the class these names are methods
 Whole: TypeAlias = int
@@ -37,13 +38,22 @@ class Keys:
             raise self.wrong(name, value, f"a whole number from {minimum} to {(1 << 31) - 1}")
         return value
 
-    def float(self, name: Text, default: Any = _REQUIRED) -> Any:
-        """A finite number."""
+    def layers(self, name: Text, default: Any = _REQUIRED, minimum: Whole = 0) -> Any:
+        """A number of layers. Each becomes an object, so one number must not ask for billions."""
+        count = self.int(name, default, minimum)
+        if count is not default and count > MAX_LAYERS:
+            raise self.wrong(name, count, f"at most {MAX_LAYERS}")
+        return count
+
+    def float(self, name: Text, default: Any = _REQUIRED, minimum: Any = -LARGEST) -> Any:
+        """A number that float32 can hold, at least `minimum`: formulas over it then stay finite in Python."""
         value = self._value(name, default)
         if value is default and default is not _REQUIRED:
             return default
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise self.wrong(name, value, "a finite number")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not -LARGEST <= value <= LARGEST:
+            raise self.wrong(name, value, "a finite number of float32")
+        if value < minimum:
+            raise self.wrong(name, value, f"at least {minimum:g}")
         return float(value)
 
     def bool(self, name: Text, default: Any = _REQUIRED) -> Any:

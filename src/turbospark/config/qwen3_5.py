@@ -30,7 +30,7 @@ def from_gguf(keys: Keys) -> ModelConfig:
     positions, and a text's three are one.
     """
     geometry = gguf_geometry(keys)
-    blocks, mtp = len(geometry.heads), keys.int("nextn_predict_layers", 0)
+    blocks, mtp = len(geometry.heads), keys.layers("nextn_predict_layers", 0)
     if mtp >= blocks:
         raise keys.wrong("nextn_predict_layers", mtp, f"below block_count, which is {blocks}")
     if keys.has("attention.recurrent_layers"):
@@ -107,7 +107,7 @@ def from_hf(keys: Keys) -> ModelConfig:
     theta = rope.theta_of(keys, "rope_theta", rope.THETA)
     declared = keys.get("rope_scaling") or keys.get("rope_parameters")
     turn = rope.from_hf(keys, declared, geometry.head_dim, geometry.context, theta, ROTATED)
-    return _config(geometry, delta, turn, moe, linear, keys.int("mtp_num_hidden_layers", 0), norm_offset=True)
+    return _config(geometry, delta, turn, moe, linear, keys.layers("mtp_num_hidden_layers", 0), norm_offset=True)
 
 
 def _by_interval(keys: Keys, layers: int) -> list[bool]:
