@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from turbospark.kernels.cpu.activations import CHUNK_BYTES, PAIR_BYTES, quantised_bytes
+from turbospark.kernels.cpu.levels import abreast
 from turbospark.kernels.cpu.linear import quantised
 
 LANES = [0, 2, 4, 6, 1, 3, 5, 7]
@@ -13,10 +14,15 @@ def unpacked(x: np.ndarray) -> tuple[np.ndarray, ...]:
     """quants [m, blocks, 32], and scale, scale * sum, sum, first sum [m, blocks], out of the kernels' order."""
     m, k = x.shape
     count = k // 32
-    chunks, pairs = count // 8, (count % 8 + 1) // 2
+    chunks = count // 8
     data = quantised(x)
-    whole = data[: chunks * m * CHUNK_BYTES].reshape(chunks, m, CHUNK_BYTES)
-    rest = data[chunks * m * CHUNK_BYTES :].reshape(pairs, m, PAIR_BYTES)
+    beside = 1 if m == 1 else abreast()
+    groups = -(-m // beside)
+    apart = lambda part, size: (
+        part.reshape(-1, groups, size // 32, beside, 32).swapaxes(2, 3).reshape(-1, groups * beside, size)[:, :m]
+    )
+    end = chunks * groups * beside * CHUNK_BYTES
+    whole, rest = apart(data[:end], CHUNK_BYTES), apart(data[end:], PAIR_BYTES)
     quants = np.zeros((m, count, 32), np.int8)
     numbers = np.zeros((4, m, count), np.float64)
     views = (np.float32, np.float32, np.int32, np.int32)
@@ -81,11 +87,12 @@ def test_a_block_with_a_number_that_is_none_has_no_finite_scale(special):
 
 
 def test_lanes_of_a_pair_that_have_no_block_add_nothing():
-    data = quantised(np.ones((2, 96), np.float32)).reshape(2, 2, PAIR_BYTES)
-    scales = data[..., 64:96].reshape(2, 2, 32).view(np.float32)
-    assert [np.flatnonzero(s).tolist() for s in scales[:, 0]] == [[0, 4], [1]]
+    data = quantised(np.ones((1, 96), np.float32)).reshape(2, PAIR_BYTES)
+    scales = np.ascontiguousarray(data[:, 64:96]).view(np.float32)
+    assert [np.flatnonzero(s).tolist() for s in scales] == [[0, 4], [1]]
 
 
 def test_the_buffer_grows_with_rows_and_columns():
-    assert quantised_bytes(3, 256) == 3 * CHUNK_BYTES
-    assert quantised_bytes(3, 256 + 96) == 3 * (CHUNK_BYTES + 2 * PAIR_BYTES)
+    assert quantised_bytes(1, 256) == CHUNK_BYTES
+    assert quantised_bytes(4, 256) == 4 * CHUNK_BYTES
+    assert quantised_bytes(4, 256 + 96) == 4 * (CHUNK_BYTES + 2 * PAIR_BYTES)

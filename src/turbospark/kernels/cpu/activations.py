@@ -4,7 +4,8 @@ A row of K values is K // 256 chunks and then pairs of blocks for what is left. 
 int8 quants (see `codes` for their order: code vector i of a chunk or pair), and one number a lane: `scale` float32,
 `scale * sum` float32, `sum` int32 of the block's quants, `first` int32 of its first sixteen. In a pair numbered p only
 lanes p and p + 4 have scales, those of its two blocks: the other lanes add zeros. Records of all rows of a chunk lie
-behind each other: record (c, m) of M rows is number c * M + m; pairs follow the chunks in the same way.
+behind each other, then those of the next chunk, and pairs follow the chunks in the same way. Where a level holds two
+rows abreast, several rows are laid in twos: each 32 bytes of the first row of two have those of the second behind them.
 
 scale = largest magnitude / 127, quant = value * (127 / largest) rounded to nearest even. A block whose largest is too
 small for that (below 4e-37) counts as zero; one with a NaN or infinity has a scale that is not finite.
@@ -20,10 +21,12 @@ from numba import types
 
 from turbospark.kernels.cpu.codes import BLOCK, CHUNK
 from turbospark.kernels.cpu.compile import intrinsic, kernel
+from turbospark.kernels.cpu.levels import abreast
 from turbospark.kernels.cpu.vector import I8, I32, Emit, F32x8, I32x8, Value, emitted
 
 NUMBERS = 4 * 32  # bytes after the quants
 CHUNK_BYTES, PAIR_BYTES = CHUNK + NUMBERS, 2 * BLOCK + NUMBERS
+ABREAST = abreast()
 ROUNDING = 12582912.0  # 1.5 * 2**23: adding it rounds to a whole number, held in the low bits
 
 
@@ -31,15 +34,17 @@ ROUNDING = 12582912.0  # 1.5 * 2**23: adding it rounds to a whole number, held i
 def quantised_bytes(rows, columns):
     """Bytes of a buffer for so many rows; give it an address that is a multiple of 64."""
     blocks = (columns + BLOCK - 1) // BLOCK
-    return rows * (blocks // 8 * CHUNK_BYTES + (blocks % 8 + 1) // 2 * PAIR_BYTES)
+    side_by_side = 1 if rows == 1 else ABREAST
+    whole = (rows + side_by_side - 1) // side_by_side * side_by_side
+    return whole * (blocks // 8 * CHUNK_BYTES + (blocks % 8 + 1) // 2 * PAIR_BYTES)
 
 
 @intrinsic
-def _block(typingctx, x, quants, quant_step, step, numbers):
-    """Quantises 32 floats: dword i goes to quants + quant_step * (i // 4) + step * (i % 4), its scale to `numbers`."""
-    signature = types.void(*[types.int64] * 5)
+def _block(typingctx, x, quants, quant_step, step, numbers, number_step):
+    """Quantises 32 floats: dword i goes to quants + quant_step * (i // 4) + step * (i % 4)."""
+    signature = types.void(*[types.int64] * 6)
 
-    def write(e: Emit, x, quants, quant_step, step, numbers):
+    def write(e: Emit, x, quants, quant_step, step, numbers, number_step):
         values = [e.load(F32x8, x, 32 * i) for i in range(4)]
         largest = _largest(e, values)
         scale = e.b.fdiv(largest, ir.Constant(largest.type, 127.0))
@@ -64,7 +69,7 @@ def _block(typingctx, x, quants, quant_step, step, numbers):
         total = e.total(sums)
         together = e.b.fmul(scale, e.b.sitofp(total, scale.type))
         for place, number in enumerate((scale, together, total, first)):
-            e.store(number, numbers, 32 * place)
+            e.store(number, e.at(numbers, e.times(number_step, place)))
 
     return signature, emitted(write)
 
@@ -80,14 +85,14 @@ def _largest(e: Emit, values: list[Value]) -> Value:
 
 
 @intrinsic
-def _clear(typingctx, address, count):
-    """Writes 32 zero bytes `count` times."""
+def _clear(typingctx, address, step, count):
+    """Writes 32 zero bytes `count` times, `step` apart."""
 
-    def write(e: Emit, address, count):
+    def write(e: Emit, address, step, count):
         with e.loop(count) as i:
-            e.store(ir.Constant(I32x8, None), e.at(address, e.times(i, 32)))
+            e.store(ir.Constant(I32x8, None), e.at(address, e.times(i, step)))
 
-    return types.void(types.int64, types.int64), emitted(write)
+    return types.void(*[types.int64] * 3), emitted(write)
 
 
 @kernel
@@ -98,18 +103,23 @@ def quantise(x, rows, columns, x_stride, out, first, stop):
     """
     blocks = columns // BLOCK
     chunks = blocks // 8
-    pairs_out = out + chunks * rows * CHUNK_BYTES
+    beside = 1 if rows == 1 else ABREAST  # rows in a record
+    groups = (rows + beside - 1) // beside
+    step = 32 * beside
+    pairs_out = out + chunks * groups * beside * CHUNK_BYTES
     for m in range(first, stop):
         source = x + m * x_stride * 4
+        group, side = m // beside, 32 * (m % beside)
         for c in range(chunks):
-            record = out + (c * rows + m) * CHUNK_BYTES
+            record = out + (c * groups + group) * beside * CHUNK_BYTES + side
             for block in range(8):
-                lane = block // 2 + 4 * (block % 2)
-                _block(source, record + 4 * lane, 128, 32, record + CHUNK + 4 * lane)
+                lane = 4 * (block // 2 + 4 * (block % 2))
+                _block(source, record + lane, 4 * step, step, record + CHUNK * beside + lane, step)
                 source += 128
         for p in range((blocks % 8 + 1) // 2):
-            record = pairs_out + (p * rows + m) * PAIR_BYTES
-            _clear(record, PAIR_BYTES // 32)
-            for side in range(min(2, blocks % 8 - 2 * p)):
-                _block(source, record + 16 * side, 32, 4, record + 2 * BLOCK + 4 * (p + 4 * side))
+            record = pairs_out + (p * groups + group) * beside * PAIR_BYTES + side
+            _clear(record, step, PAIR_BYTES // 32)
+            for half in range(min(2, blocks % 8 - 2 * p)):
+                lane = 4 * (p + 4 * half)
+                _block(source, record + 16 * half, step, 4, record + 2 * BLOCK * beside + lane, step)
                 source += 128

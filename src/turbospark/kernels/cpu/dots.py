@@ -1,7 +1,7 @@
 """Exact integer products of codes and quantised activations, each level in its own instructions.
 
-Every function takes equally many byte vectors of codes and of activations, -127..127, and gives I32x8: lane l holds the
-sum over all vectors of the four products of dword l.
+Every function takes equally many byte vectors of codes and of activations, -127..127, and gives 32-bit integers: lane l
+holds the sum over all vectors of the four products of dword l. Vectors have 32 bytes, with VNNI also 64.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ def added(width: int) -> int:
 
 def _vnni(e: Emit, codes: Sequence[Value], xs: Sequence[Value], width: int) -> Value:
     """Two chains of sums, as each product waits for the one before it in its chain."""
-    sums: list[Value] = [ir.Constant(I32x8, None)] * 2
+    kind = ir.VectorType(I32, xs[0].type.count // 4)
+    sums: list[Value] = [ir.Constant(kind, None)] * 2
     for i, (code, x) in enumerate(zip(codes, xs, strict=True)):
         if width == SIGNED:
-            code = e.b.xor(code, e.fill(I8x32, 0x80))
-        sums[i % 2] = e.call("llvm.x86.avx512.vpdpbusd.256", I32x8, sums[i % 2], code, x)
+            code = e.b.xor(code, e.fill(code.type, 0x80))
+        sums[i % 2] = e.call(f"llvm.x86.avx512.vpdpbusd.{32 * kind.count}", kind, sums[i % 2], code, x)
     return e.b.add(*sums)
 
 

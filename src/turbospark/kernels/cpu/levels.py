@@ -15,6 +15,11 @@ LEVELS = {  # best first: name -> what the machine must have, as LLVM names it
 }
 
 
+def abreast() -> int:
+    """How many rows of activations a vector holds beside each other where there are several: 512 bits hold two."""
+    return 2 if level() == "avx512vnni" else 1
+
+
 @cache
 def level() -> str:
     """The level of this process: the best the machine has, or the one TURBOSPARK_CPU_LEVEL forces.

@@ -12,16 +12,18 @@ added in one fixed tree. One or two rows keep their sums in registers; more rows
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from llvmlite import ir
 from numba import types
 
-from turbospark.kernels.cpu.activations import CHUNK_BYTES, NUMBERS, PAIR_BYTES
+from turbospark.kernels.cpu.activations import CHUNK_BYTES, PAIR_BYTES
 from turbospark.kernels.cpu.codes import CODES, Codes, Decoded
 from turbospark.kernels.cpu.compile import intrinsic
 from turbospark.kernels.cpu.dots import added, dot
+from turbospark.kernels.cpu.levels import abreast
 from turbospark.kernels.cpu.operands import ARGUMENTS, Operands, Stored
-from turbospark.kernels.cpu.vector import Emit, F32x8, I8x32, I32x8, Value, emitted
+from turbospark.kernels.cpu.vector import F32, Emit, Value, emitted
 
 TILE_N, TILE_M = 16, 32  # weight rows and activation rows that share a pass: sums 16 KB, a chunk's records 12 KB
 AHEAD = 4096  # bytes a single stream of weights is asked for in advance: 0.6 of the memory's speed became 0.8 to 1
@@ -40,99 +42,127 @@ def product(typingctx, format, weight, x, xq, rows, y, y_stride, start, stop, ad
     return types.void(format, *[types.int64] * len(ARGUMENTS)), emitted(write)
 
 
+Step = tuple[Value, Callable[[Value, Value, Value], Decoded], Value, int]  # how many, decoder, records, their size
+
+
 class _Product:
     def __init__(self, operands: Operands, codes: Codes):
         self.e, self.operands = operands.e, operands
         self.stored = Stored(operands, codes)
 
     def write(self) -> None:
-        e = self.e
+        e, many = self.e, abreast()
         rows_are = lambda count: e.b.icmp_signed("==", self.operands.rows, e.number(count))
         with e.b.if_else(rows_are(1)) as (one, more):
             with one:
-                self._few_rows(1)
-            with more, e.b.if_else(rows_are(2)) as (two, many):
+                self._few_rows(1, 1)
+            with more, e.b.if_else(rows_are(2)) as (two, rest):
                 with two:
-                    self._few_rows(2)
-                with many:
-                    self._many_rows()
+                    self._few_rows(2 // many, many)
+                with rest:
+                    self._many_rows(many)
 
-    def _few_rows(self, rows: int) -> None:
+    def _few_rows(self, groups: int, beside: int) -> None:
+        """All sums in registers: so many groups of rows, `beside` each in one vector."""
         e, operands = self.e, self.operands
-        sums = [e.variable(F32x8) for _ in range(rows)]
+        kind = ir.VectorType(F32, 8 * beside)
+        sums = [e.variable(kind) for _ in range(groups)]
         ahead = e.number(AHEAD)
         with e.loop(operands.count) as i:
             n = e.b.add(i, operands.start)
             for acc in sums:
-                e.b.store(ir.Constant(F32x8, None), acc)
-            for count, decode, records, size in self._steps():
+                e.b.store(ir.Constant(kind, None), acc)
+            for count, decode, records, size in self._steps(e.number(groups), beside):
                 with e.loop(count) as step:
-                    decoded = decode(n, step, ahead)
-                    for m, acc in enumerate(sums):
-                        record = e.at(records, e.at(e.times(step, rows * size), m * size))
+                    decoded = self._spread(decode(n, step, ahead), beside)
+                    for group, acc in enumerate(sums):
+                        record = e.at(records, e.at(e.times(step, groups * size), group * size))
                         e.b.store(self._added(decoded, record, size, e.b.load(acc)), acc)
-            for m, acc in enumerate(sums):
-                operands.put(e.total(e.b.load(acc)), e.number(m), n)
+            for group, acc in enumerate(sums):
+                self._put(e.b.load(acc), e.number(group * beside), n, certain=True)
 
-    def _many_rows(self) -> None:
+    def _many_rows(self, beside: int) -> None:
+        """Sums in memory near by: each decoded chunk of a weight row meets all rows of a tile."""
         e, operands = self.e, self.operands
-        sums = e.variable(F32x8, TILE_N * TILE_M)
+        groups = e.b.sdiv(e.at(operands.rows, beside - 1), e.number(beside))
+        kind, height = ir.VectorType(F32, 8 * beside), TILE_M // beside
+        sums = e.variable(kind, TILE_N * height)
         ahead = e.b.sub(operands.row(e.number(TILE_N)), operands.row(e.number(0)))
-        place = lambda i, m: e.b.gep(sums, [e.b.add(e.times(i, TILE_M), m)])
+        place = lambda i, group: e.b.gep(sums, [e.b.add(e.times(i, height), group)])
         with e.tiles(operands.count, TILE_N) as (n0, width):
             n0 = e.b.add(n0, operands.start)
-            with e.tiles(operands.rows, TILE_M) as (m0, height):
-                with e.loop(width) as i, e.loop(height) as m:
-                    e.b.store(ir.Constant(F32x8, None), place(i, m))
-                for count, decode, records, size in self._steps():
+            with e.tiles(groups, height) as (first, count_here):
+                with e.loop(width) as i, e.loop(count_here) as group:
+                    e.b.store(ir.Constant(kind, None), place(i, group))
+                for count, decode, records, size in self._steps(groups, beside):
                     with e.loop(count) as step, e.loop(width) as i:
-                        decoded = decode(e.b.add(n0, i), step, ahead)
-                        first = e.b.add(e.b.mul(step, operands.rows), m0)
-                        with e.loop(height) as m:
-                            record = e.at(records, e.times(e.b.add(first, m), size))
-                            acc = place(i, m)
+                        decoded = self._spread(decode(e.b.add(n0, i), step, ahead), beside)
+                        before = e.b.add(e.b.mul(step, groups), first)
+                        with e.loop(count_here) as group:
+                            record = e.at(records, e.times(e.b.add(before, group), size))
+                            acc = place(i, group)
                             e.b.store(self._added(decoded, record, size, e.b.load(acc)), acc)
-                with e.loop(width) as i, e.loop(height) as m:
-                    operands.put(e.total(e.b.load(place(i, m))), e.b.add(m0, m), e.b.add(n0, i))
+                with e.loop(width) as i, e.loop(count_here) as group:
+                    m = e.times(e.b.add(first, group), beside)
+                    self._put(e.b.load(place(i, group)), m, e.b.add(n0, i), certain=beside == 1)
 
-    def _steps(self) -> list[tuple[Value, Callable[[Value, Value, Value], Decoded], Value, int]]:
-        """Chunks, then pairs: (how many, the decoder, the records, the size of a record)."""
+    def _put(self, sums: Value, m: Value, n: Value, certain: bool) -> None:
+        """The outputs of rows m, m + 1 whose sums lie beside each other; if not `certain` there may be no second."""
+        e, operands = self.e, self.operands
+        operands.put(e.total(e.shuffle(sums, sums, range(8))), m, n)
+        for side in range(1, sums.type.count // 8):
+            total = e.total(e.shuffle(sums, sums, range(8 * side, 8 * side + 8)))
+            if certain:
+                operands.put(total, e.at(m, side), n)
+                continue
+            with e.b.if_then(e.b.icmp_signed("<", e.at(m, side), operands.rows)):
+                operands.put(total, e.at(m, side), n)
+
+    def _spread(self, decoded: Decoded, beside: int) -> Decoded:
+        """The same for every row that lies beside another."""
+        again = lambda v: self.e.shuffle(v, v, list(range(v.type.count)) * beside) if beside > 1 else v
+        parts = [replace(p, codes=[again(c) for c in p.codes], scale=again(p.scale)) for p in decoded.parts]
+        return Decoded(parts, None if decoded.low is None else again(decoded.low))
+
+    def _steps(self, groups: Value, beside: int) -> list[Step]:
+        """Chunks, then pairs."""
         e, stored, records = self.e, self.stored, self.operands.xq
-        chunks = (stored.chunks, stored.chunk, records, CHUNK_BYTES)
+        chunks = (stored.chunks, stored.chunk, records, beside * CHUNK_BYTES)
         if stored.pairs is None:
             return [chunks]
-        behind = e.at(records, e.times(stored.chunks, e.times(self.operands.rows, CHUNK_BYTES)))
-        return [chunks, (stored.pairs, stored.pair, behind, PAIR_BYTES)]
+        behind = e.at(records, e.times(e.b.mul(stored.chunks, groups), beside * CHUNK_BYTES))
+        return [chunks, (stored.pairs, stored.pair, behind, beside * PAIR_BYTES)]
 
     def _added(self, decoded: Decoded, record: Value, size: int, acc: Value) -> Value:
         """The sums with one record's product added."""
-        e = self.e
-        numbers = e.at(record, size - NUMBERS)
-        scale, x_low = e.load(F32x8, numbers), e.load(F32x8, numbers, 32)
+        e, kind = self.e, acc.type
+        width = 4 * kind.count  # bytes of a vector
+        numbers = e.at(record, size - 4 * width)
+        scale, x_low = e.load(kind, numbers), e.load(kind, numbers, width)
         start = 0
         for i, part in enumerate(decoded.parts):
-            xs = [e.load(I8x32, record, 32 * (start + k)) for k in range(len(part.codes))]
+            xs = [e.load(c.type, record, width * (start + k)) for k, c in enumerate(part.codes)]
             start += len(part.codes)
             ints = dot(e, part.codes, xs, part.width)
-            if size == PAIR_BYTES:
+            if len(part.codes) == 2:
                 ints = self._quad_totals(ints)
             if taken := part.centre + added(part.width):
-                total = self._sum(numbers, i, len(decoded.parts))
+                total = self._sum(ints.type, numbers, i, len(decoded.parts))
                 ints = e.b.sub(ints, e.left(total, taken.bit_length() - 1))
             acc = e.fma(e.floats(ints), e.b.fmul(part.scale, scale), acc)
         return acc if decoded.low is None else e.fma(decoded.low, x_low, acc)
 
-    def _sum(self, numbers: Value, part: int, parts: int) -> Value:
+    def _sum(self, kind: ir.Type, numbers: Value, part: int, parts: int) -> Value:
         """The sum of the quants of a part: of whole blocks, or of their first or second sixteen."""
-        e = self.e
+        e, width = self.e, 4 * kind.count
         if parts == 1:
-            return e.load(I32x8, numbers, 64)
-        first = e.load(I32x8, numbers, 96)
-        return first if part == 0 else e.b.sub(e.load(I32x8, numbers, 64), first)
+            return e.load(kind, numbers, 2 * width)
+        first = e.load(kind, numbers, 3 * width)
+        return first if part == 0 else e.b.sub(e.load(kind, numbers, 2 * width), first)
 
     def _quad_totals(self, ints: Value) -> Value:
-        """In every lane the sum of its half: of one block of a pair."""
+        """In every lane of a pair the sum of its block's four."""
         e = self.e
-        for lanes in ((2, 3, 0, 1, 6, 7, 4, 5), (1, 0, 3, 2, 5, 4, 7, 6)):
-            ints = e.b.add(ints, e.shuffle(ints, ints, lanes))
+        for other in (2, 1):
+            ints = e.b.add(ints, e.shuffle(ints, ints, [lane ^ other for lane in range(ints.type.count)]))
         return ints

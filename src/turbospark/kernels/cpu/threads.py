@@ -290,11 +290,12 @@ _lock = threading.Lock()
 
 def team() -> int:
     """The address of this process's team, whose threads are started at the first use."""
-    global _team
+    global _team, _wanted
     if _team is None:
         with _lock:
             if _team is None:
-                _team = Team(count())
+                _wanted = count()  # asked at every call from then on
+                _team = Team(_wanted)
     return _team.address
 
 
