@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +38,20 @@ def test_four_elements_turn_as_by_hand(position: int, interleaved: bool, wanted)
     angles = [position * 1.0, position * 0.1]
     by_hand = wanted([math.cos(a) for a in angles], [math.sin(a) for a in angles])
     np.testing.assert_allclose(turned[0, 0], [*by_hand, 5, 6], rtol=1e-5, atol=1e-5)
+
+
+def test_a_long_contexts_table_costs_little_more_than_itself() -> None:
+    rope, positions = Rope(1000.0, 32, False), 50_001
+    tracemalloc.start()
+    try:
+        made = table(rope, positions)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 1.5 * (made.cos.nbytes + made.sin.nbytes)
+    angles = np.outer(np.arange(positions), 1000.0 ** -(np.arange(0, 32, 2) / 32))
+    np.testing.assert_array_equal(made.cos, np.cos(angles).astype(np.float32))
+    np.testing.assert_array_equal(made.sin, np.sin(angles).astype(np.float32))
 
 
 @pytest.mark.parametrize("factor", [None, 0.8])

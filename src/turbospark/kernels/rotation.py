@@ -10,6 +10,8 @@ import numpy as np
 from turbospark.config.model import Rope, RopeScaling
 from turbospark.errors import TurbosparkError
 
+BLOCK = 4096  # positions at once: the float64 angles of a long context would be several times its table
+
 
 @dataclass(frozen=True)
 class Table:
@@ -32,12 +34,12 @@ def table(rope: Rope, positions: int, factors: np.ndarray | None = None) -> Tabl
     if factors is not None:
         frequencies = frequencies / factors.astype(np.float64)
     magnitude = rope.scaling.attention_factor if rope.scaling else 1.0
-    angles = np.outer(np.arange(positions, dtype=np.float64), frequencies)
-    return Table(
-        (np.cos(angles) * magnitude).astype(np.float32),
-        (np.sin(angles) * magnitude).astype(np.float32),
-        rope.interleaved,
-    )
+    cos, sin = (np.empty((positions, len(frequencies)), np.float32) for _ in range(2))
+    for start in range(0, positions, BLOCK):
+        part = slice(start, min(start + BLOCK, positions))
+        angles = np.outer(np.arange(part.start, part.stop, dtype=np.float64), frequencies)
+        cos[part], sin[part] = np.cos(angles) * magnitude, np.sin(angles) * magnitude
+    return Table(cos, sin, rope.interleaved)
 
 
 def inverse_frequencies(rope: Rope) -> np.ndarray:
