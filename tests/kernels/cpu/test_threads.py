@@ -66,6 +66,21 @@ def test_what_was_written_before_a_wait_is_seen_after_it(team):
         assert not record[1:, 1].any()
 
 
+def test_a_team_that_changes_its_size_keeps_its_address_and_forgets_no_thread():
+    before, address = threads.count(), threads.team()
+    try:
+        for count in (3, 1, 2, 4, 2):
+            threads.set_count(count)
+            assert threads.team() == address
+            for _ in range(50):
+                seen, *ran = launch(address, mark)
+                assert seen <= count
+                assert ran[:seen] == [1] * seen
+                assert not launch(address, pass_on).reshape(-1, 16)[1:, 1].any()
+    finally:
+        threads.set_count(before)
+
+
 def test_two_python_threads_may_launch_at_once(team):
     records = [[] for _ in range(2)]
 

@@ -75,11 +75,6 @@ class Callback:
         """Compiles at the first use."""
         return self._compiled.address
 
-    @cached_property
-    def call(self) -> Callable[..., None]:
-        """From Python, without the GIL."""
-        return self._compiled.ctypes
-
 
 def callback(function: Callable) -> Callback:
     """A kernel `f(int64, ...) -> None` to be called through its address."""
