@@ -41,3 +41,34 @@ class Drafter(ABC):
     def trained(self) -> int:
         """Proposals it was made to make; more are served, and likely to be worse."""
         return self.longest
+
+
+class Policy(ABC):
+    """Decides how many tokens are proposed. It has no clock: what it knows it is told, so that it can be simulated."""
+
+    @abstractmethod
+    def admit(self, slot: int) -> None:
+        """A new sequence in the slot."""
+
+    @abstractmethod
+    def choose(self, slots: Sequence[int], most: Sequence[int], others: int = 0) -> list[int]:
+        """Proposals to ask for in the next round for each of the slots that decode, at most most[i].
+
+        others: rows in the same forward that this does not decide on.
+        """
+
+    @abstractmethod
+    def learn(
+        self,
+        slots: Sequence[int],
+        asked: Sequence[int],
+        proposed: Sequence[int],
+        accepted: Sequence[int],
+        draft_s: float,
+        verify_s: float,
+        others: int = 0,
+    ) -> None:
+        """What came of a round: the proposals asked for, made and kept of each slot, and its seconds.
+
+        verify_s is all of the round that is not drafting, the commit and the reading of states included.
+        """

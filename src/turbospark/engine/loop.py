@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from turbospark.cache.session import Prefix, Session
-from turbospark.draft.base import Drafter
+from turbospark.cache.session import Session
+from turbospark.draft.base import Drafter, Policy
 from turbospark.engine.accept import accept
 from turbospark.engine.finish import finish
 from turbospark.engine.params import SamplingParams
 from turbospark.engine.request import Pieces, Request, Update
-from turbospark.engine.sampler import Drawn, draw_from
+from turbospark.engine.sampler import Drawn
 from turbospark.engine.scheduler import Scheduler, Work
+from turbospark.engine.speculation import Speculation
 from turbospark.errors import TurbosparkError
 from turbospark.kernels.rows import Rows
 from turbospark.models.base import Forward, Model
-from turbospark.models.caches import MAX_BLOCK
 
 NO_TEXT: Pieces = lambda token: b""
 
@@ -26,13 +25,22 @@ NO_TEXT: Pieces = lambda token: b""
 class Engine:
     """Runs any number of requests together over one model. It knows token ids; text is the caller's.
 
-    slots: requests that run at once. chunk: prompt rows a step feeds at most.
+    slots: requests that run at once. chunk: prompt rows a step feeds at most. policy: how many tokens the drafter
+    proposes for requests that leave it open.
     """
 
-    def __init__(self, model: Model, slots: int = 4, chunk: int = 256, drafter: Drafter | None = None):
+    def __init__(
+        self,
+        model: Model,
+        slots: int = 4,
+        chunk: int = 256,
+        drafter: Drafter | None = None,
+        policy: Policy | None = None,
+    ):
         self.model, self.drafter, self.max_context = model, drafter, model.max_context
         self.session = Session(model.caches(slots, chunk), slots, model.max_context)
-        self.scheduler = Scheduler(self.session, chunk, self._admitted if drafter else None)
+        self.speculation = Speculation(drafter, policy, model.max_context)
+        self.scheduler = Scheduler(self.session, chunk, self.speculation.admit)
 
     def submit(
         self,
@@ -68,11 +76,14 @@ class Engine:
         if not plan:
             return []
         try:
-            self._draft(plan)
+            self.speculation.draft(plan)
             rows = self.scheduler.rows(plan)
             forward = self._forward(rows)
             blocks = self._accept(plan, rows, forward)
-            return self._settle(plan, rows, forward, blocks)
+            self.speculation.verified()
+            updates, kept = self._settle(plan, rows, blocks)
+            self.speculation.settled(plan, kept, rows, forward)
+            return updates
         except BaseException as error:
             self._abandon(plan, error)
             raise
@@ -96,38 +107,9 @@ class Engine:
         finally:
             self.scheduler.give_back(slot)
 
-    def _admitted(self, request: Request, prefix: Prefix | None) -> None:
-        if self.drafter is not None and request.slot is not None:
-            source, reused = (None, 0) if prefix is None else (prefix.slot, prefix.length)
-            self.drafter.admit(request.slot, request.context, source, reused)
-
-    def _draft(self, plan: list[Work]) -> None:
-        """Adds proposals to the decoding requests that want them."""
-        if self.drafter is None:
-            return
-        able = [w for w in plan if w.draws and len(w.ids) == 1 and self._block(w.request) > 0]
-        if not able:
-            return
-        anchors = Rows.of((w.slot, w.request.fed, w.ids, 1) for w in able)
-        params: dict[int, Any] = {w.slot: w.request.params for w in able}
-
-        def draw(slot: int, position: int, ids: Any, scores: Any) -> int:
-            return draw_from(ids, scores, params[slot].temperature, params[slot].seed, position)
-
-        counts = [self._block(w.request) for w in able]
-        for work, count, proposals in zip(able, counts, self.drafter.propose(anchors, counts, draw), strict=True):
-            work.proposals = list(proposals[:count])
-
-    def _block(self, request: Request) -> int:
-        """Proposals worth asking for: what is wanted, what a block holds, what is left to produce."""
-        wanted = request.params.speculative
-        longest = self.drafter.longest if self.drafter else 0
-        count = 0 if wanted == "off" else longest if wanted == "auto" else int(wanted)
-        return min(count, longest, MAX_BLOCK - 1, request.room(self.max_context) - 1)
-
     def _forward(self, rows: Rows) -> Forward:
         self.session.begin(rows)
-        return self.model(rows, self.session.layers, self.drafter.taps if self.drafter else ())
+        return self.model(rows, self.session.layers, self.speculation.taps)
 
     def _abandon(self, plan: list[Work], error: BaseException) -> None:
         """Ends the requests of a step that broke off: rows may lie in some of the layers, and none is committed."""
@@ -164,8 +146,8 @@ class Engine:
         return blocks
 
     def _settle(
-        self, plan: list[Work], rows: Rows, forward: Forward, blocks: Sequence[list[Drawn] | TurbosparkError]
-    ) -> list[Update]:
+        self, plan: list[Work], rows: Rows, blocks: Sequence[list[Drawn] | TurbosparkError]
+    ) -> tuple[list[Update], list[range]]:
         """Cuts each block where its request ends, commits the rows behind the kept tokens, frees what is over."""
         updates = []
         kept: list[range] = []
@@ -186,32 +168,11 @@ class Engine:
             # the last kept token was drawn, not fed: its row belongs to the next step
             kept.append(range(span.start, span.start + len(work.ids) + cut.count - 1))
             self.scheduler.fed(work, len(kept[-1]))
-            self._count(request, work, cut.count - 1)
+            work.accepted = cut.count - 1
             updates.append(request.take(block, cut))
             if request.done:
                 self.scheduler.release(request)
-        if self.drafter is not None:
-            self._observe(kept, rows, forward)
-        return updates
-
-    def _observe(self, kept: list[range], rows: Rows, forward: Forward) -> None:
-        """Shows the drafter the committed rows and the target's states there."""
-        if self.drafter is None or not kept:
-            return
-        index = np.concatenate([np.asarray(r, np.int64) for r in kept])
-        states: dict[Any, Any] = {layer: tap[index] for layer, tap in forward.taps.items()}
-        states["final"] = forward.hidden[index]
-        self.drafter.observe(rows.keep(kept), states)
-
-    def _count(self, request: Request, work: Work, accepted: int) -> None:
-        stats = request.stats
-        if work.proposals:
-            stats.rounds += 1
-            stats.proposed += len(work.proposals)
-            stats.accepted += accepted
-            stats.accepted_by_position += [0] * (len(work.proposals) - len(stats.accepted_by_position))
-            for i in range(accepted):
-                stats.accepted_by_position[i] += 1
+        return updates, kept
 
 
 def check_ids(ids: Sequence[int], vocab: int, max_context: int) -> None:

@@ -12,11 +12,17 @@ from turbospark.engine.sampler import Drawn, Sampler
 from turbospark.errors import TurbosparkError
 
 Pieces = Callable[[int], bytes]
+COLLAPSE_ROUNDS, COLLAPSE_RATE = 8, 0.05
 
 
 @dataclass
 class Stats:
-    """Times are seconds since the request was submitted, or spans of them."""
+    """Times are seconds since the request was submitted, or spans of them.
+
+    rounds: steps in which a drafter was asked; proposed and accepted tokens, by their place in the block as well;
+    rollbacks: rounds that did not keep all. draft_s, verify_s and commit_s are sums over the rounds, plain_s over
+    plain_steps others; a step shared by several requests counts for each of them in full.
+    """
 
     prompt_tokens: int = 0
     reused_tokens: int = 0
@@ -27,6 +33,54 @@ class Stats:
     proposed: int = 0
     accepted: int = 0
     accepted_by_position: list[int] = field(default_factory=list)
+    proposed_by_position: list[int] = field(default_factory=list)
+    rollbacks: int = 0
+    draft_s: float = 0.0
+    verify_s: float = 0.0
+    commit_s: float = 0.0
+    plain_steps: int = 0
+    plain_s: float = 0.0
+
+    def round(self, proposed: int, accepted: int, draft_s: float, verify_s: float, commit_s: float) -> None:
+        """A step in which a drafter was asked for proposals; it may have had none."""
+        self.rounds += 1
+        self.proposed += proposed
+        self.accepted += accepted
+        self.rollbacks += accepted < proposed
+        for by_position, count in ((self.proposed_by_position, proposed), (self.accepted_by_position, accepted)):
+            by_position += [0] * (proposed - len(by_position))
+            for i in range(count):
+                by_position[i] += 1
+        self.draft_s += draft_s
+        self.verify_s += verify_s
+        self.commit_s += commit_s
+
+    def plain(self, seconds: float) -> None:
+        """A step that only decoded, one token for each request."""
+        self.plain_steps += 1
+        self.plain_s += seconds
+
+    @property
+    def plain_step_s(self) -> float:
+        """Mean seconds of a plain step; 0 where there was none to measure."""
+        return self.plain_s / self.plain_steps if self.plain_steps else 0.0
+
+    @property
+    def tokens_per_round(self) -> float:
+        """Tokens that a round with a drafter gave on average, its own one included."""
+        return 1 + self.accepted / self.rounds if self.rounds else 0.0
+
+    @property
+    def speed_up(self) -> float | None:
+        """Decoding against as many plain steps; None where none was measured."""
+        span = self.total_s - self.first_token_s
+        return (self.new_tokens - 1) * self.plain_step_s / span if self.plain_steps and span > 0 else None
+
+    @property
+    def collapsed(self) -> bool:
+        """Whether the drafter's first guesses are nearly all wrong: it may belong to another model."""
+        tried = self.proposed_by_position[0] if self.proposed_by_position else 0
+        return tried >= COLLAPSE_ROUNDS and self.accepted_by_position[0] < COLLAPSE_RATE * tried
 
     @property
     def tokens_per_second(self) -> float:

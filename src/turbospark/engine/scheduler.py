@@ -13,17 +13,21 @@ from turbospark.kernels.rows import Rows
 
 @dataclass
 class Work:
-    """The next rows of one request: `ids` from its context, then proposals. Drawn from only when they end it."""
+    """The next rows of one request: `ids` from its context, then proposals. Drawn from only when they end it.
+
+    slot: the request's, which it may have left when the step is over. accepted: proposals that became its tokens.
+    """
 
     request: Request
     ids: list[int]
     proposals: list[int] = field(default_factory=list)
+    accepted: int = 0
+    slot: int = field(init=False)
 
-    @property
-    def slot(self) -> int:
+    def __post_init__(self) -> None:
         if self.request.slot is None:
             raise RuntimeError("a request without a slot cannot be at work")
-        return self.request.slot
+        self.slot = self.request.slot
 
     @property
     def draws(self) -> bool:
