@@ -115,6 +115,20 @@ def test_ends_of_all_files_are_joined(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("nested", [5, [1], "x", True])
+def test_a_text_config_that_is_no_object_names_no_end(nested: Any, tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(write(write_tokenizer_json(tmp_path), config={"text_config": nested, "eos_token_id": 3}))
+    assert 3 in tokenizer.end_ids
+
+
+@pytest.mark.parametrize("token", ["\ud800", {"content": "a\udfff"}])
+def test_a_declared_token_that_is_no_text_is_refused(token: Any, tmp_path: Path) -> None:
+    folder = write_tokenizer_json(tmp_path, pad_token=token)
+    with pytest.raises(TurbosparkError, match="surrogate") as caught:
+        load_tokenizer(folder)
+    assert caught.value.code == "bad_tokenizer"
+
+
 @pytest.mark.parametrize(
     ("files", "words"),
     [

@@ -81,7 +81,11 @@ def _read_text(file: Path) -> str:
 def _token_text(value: Any) -> str | None:
     """A declared token: its text, or an object with the text as `content`."""
     text = value.get("content") if isinstance(value, Mapping) else value
-    return text if isinstance(text, str) else None
+    if not isinstance(text, str):
+        return None
+    if any("\ud800" <= letter <= "\udfff" for letter in text):  # JSON can spell it, the library cannot look it up
+        raise TurbosparkError("bad_tokenizer", f"the declared token {text!r} is half of a surrogate pair, no text")
+    return text
 
 
 def _vocabulary(backend: tokenizers.Tokenizer, style: Style, falls_back: bool) -> Vocabulary:
@@ -144,9 +148,10 @@ def _prefix(backend: tokenizers.Tokenizer, adds_bos: Any, bos_id: int | None) ->
 def _declared_ends(folder: Path, eos_id: int | None) -> Iterator[tuple[str, int]]:
     model = _read(folder / "config.json")
     generation = _read(folder / "generation_config.json")
+    nested = model.get("text_config")
     declarations = {
         "config.json eos_token_id": model.get("eos_token_id"),
-        "config.json text_config.eos_token_id": (model.get("text_config") or {}).get("eos_token_id"),
+        "config.json text_config.eos_token_id": nested.get("eos_token_id") if isinstance(nested, Mapping) else None,
         "generation_config.json eos_token_id": generation.get("eos_token_id"),
         "tokenizer_config.json eos_token": eos_id,
     }
