@@ -6,16 +6,24 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-DRAFTS = ("TURBOSPARK_DFLASH_DRAFT", "TURBOSPARK_MTP_DRAFT")  # proposals a block; 0: off; unset or no number: auto
+# by kind of drafter: proposals a block; 0: off; unset or no number: auto
+DRAFTS = {"TURBOSPARK_DFLASH_DRAFT": "dflash", "TURBOSPARK_MTP_DRAFT": "mtp"}
 
 
-def draft_block(environment: Mapping[str, str] = os.environ) -> tuple[str, int] | None:
-    """The variable that fixes the number of proposals, and that number; None when each leaves it open."""
-    for name in DRAFTS:
-        text = environment.get(name, "")
-        if text.isascii() and text.isdigit():
-            return name, int(text[:9])
-    return None
+def draft_block(environment: Mapping[str, str] = os.environ) -> tuple[str, str, int] | None:
+    """The variable that fixes the number of proposals, its kind of drafter, and the number; None: all leave it open.
+
+    One that asks for proposals goes before one that says 0.
+    """
+    texts = {name: environment.get(name, "") for name in DRAFTS}
+    numbers = {name: int(text[:9]) for name, text in texts.items() if text.isascii() and text.isdigit()}
+    name = next((name for name in numbers if numbers[name]), next(iter(numbers), None))
+    return None if name is None else (name, DRAFTS[name], numbers[name])
+
+
+def spec_stats(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether TURBOSPARK_SPEC_STATS asks for acceptance by position and rollbacks."""
+    return environment.get("TURBOSPARK_SPEC_STATS", "") not in ("", "0")
 
 
 def cpu_level(environment: Mapping[str, str] = os.environ) -> str | None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from turbospark.config.model import ModelConfig
 from turbospark.config.registry import read_config
+from turbospark.draft.base import Drafter, Policy
 from turbospark.engine.loop import NO_TEXT, Engine
 from turbospark.engine.params import SamplingParams
 from turbospark.engine.request import Request, Stats
@@ -19,10 +20,12 @@ from turbospark.engine.sampler import Drawn
 from turbospark.errors import TurbosparkError
 from turbospark.formats.checkpoint import Checkpoint
 from turbospark.kernels.registry import make_kernels
+from turbospark.models.base import Model
 from turbospark.models.registry import model_class
 from turbospark.quant.tensor import QTensor
 
 Progress = Callable[[int, int], None]
+Note = Callable[[str], None]
 Prompt = str | Sequence[Mapping[str, Any]] | Sequence[int]
 
 
@@ -94,9 +97,10 @@ class LanguageModel:
     def require_drafter(self, asked_by: str) -> None:
         """Refuses what `asked_by` names where there is no drafter to do it (`no_drafter`)."""
         if self.engine.drafter is None:
-            lacks = "neither dflash.fc.weight nor an mtp. tensor that could serve"
-            message = f"{asked_by} needs a drafter, and {self.checkpoint.path.name} has none: {lacks}"
-            raise TurbosparkError("no_drafter", message, '"off" and "auto" decode without one')
+            lacks = "no dflash.fc.weight or mtp. tensor is in it, or none was asked for"
+            message = f"{asked_by} needs a drafter, and {self.checkpoint.path.name} runs without: {lacks}"
+            hint = 'name a drafter\'s folder or file, or "ngram"; "off" and "auto" decode without one'
+            raise TurbosparkError("no_drafter", message, hint)
 
     def _text_tokenizer(self) -> Any:
         if self.tokenizer is None:
@@ -156,12 +160,16 @@ def load(
     *,
     slots: int = 4,
     chunk: int = 256,
+    drafter: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
+    note: Note | None = None,
 ) -> LanguageModel:
     """Opens an alias, a GGUF file (single or split) or an HF folder.
 
     max_context: positions a sequence may have; None takes the model's own, as far as memory goes. slots: requests
-    that run at once. chunk: prompt rows of a step. progress: called with bytes of weights opened, and of all.
+    that run at once. chunk: prompt rows of a step. drafter: "auto", "dflash", "mtp", "ngram", or the file or folder of
+    one; None allocates nothing. progress: called with bytes of weights opened, and of all. note: told of a drafter
+    that was found and does not fit.
     """
     from turbospark.catalog import resolve
     from turbospark.footprint import choose_context
@@ -178,7 +186,21 @@ def load(
     context = choose_context(config, checkpoint.nbytes, read_memory(), max_context, slots, chunk).context
     source = checkpoint if progress is None else Watched(checkpoint, progress)
     model = model_class(config.family)(config, source, checkpoint.kind, kernels, context)
-    return LanguageModel(checkpoint, config, load_tokenizer(checkpoint), Engine(model, slots, chunk))
+    engine = Engine(model, slots, chunk, *_speculation(drafter, model, checkpoint, slots, chunk, note))
+    return LanguageModel(checkpoint, config, load_tokenizer(checkpoint), engine)
+
+
+def _speculation(
+    named: str | os.PathLike[str] | None, model: Model, trunk: Checkpoint, slots: int, chunk: int, note: Note | None
+) -> tuple[Drafter | None, Policy | None]:
+    """The drafter asked for, and what decides how many tokens it proposes."""
+    if named is None:
+        return None, None
+    from turbospark.draft.adaptive import Adaptive
+    from turbospark.draft.load import load_drafter
+
+    drafter = load_drafter(named, model, trunk, slots, chunk, note or (lambda text: None))
+    return drafter, None if drafter is None else Adaptive(drafter.trained, slots)
 
 
 class Watched:

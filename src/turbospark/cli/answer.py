@@ -9,6 +9,7 @@ from types import FrameType
 from typing import Any
 
 from turbospark.cli.output import note
+from turbospark.cli.speculation import told
 from turbospark.engine.params import SamplingParams
 from turbospark.memory import peak_bytes
 from turbospark.runtime import Completion, LanguageModel, Prompt, TextOf
@@ -72,5 +73,8 @@ def facts(completion: Completion) -> str:
 
 
 def tell(completion: Completion, quiet: bool) -> None:
+    """The answer's facts, and last what speculation did, if there was any."""
     if not quiet:
         note(facts(completion))
+    for line in told(completion.stats, quiet):
+        note(line)

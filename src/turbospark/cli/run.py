@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,8 @@ from turbospark.catalog import resolve
 from turbospark.cli.answer import answer, tell
 from turbospark.cli.chat import Chat
 from turbospark.cli.output import Progress, note
+from turbospark.cli.speculation import Asked
 from turbospark.engine.params import SamplingParams
-from turbospark.environment import draft_block
 from turbospark.errors import TurbosparkError
 from turbospark.runtime import LanguageModel, load
 
@@ -27,12 +26,12 @@ INTERRUPTED = 130
 
 def run(args: Any) -> int:
     params = SamplingParams(**{name: getattr(args, name) for name in SAMPLING})
-    params, asked_by = _speculation(args, params)
+    asked = Asked(args)
+    params = asked.into(params)
     messages = _messages(args)
     prompt = _stdin() if args.prompt == "-" else args.prompt
-    model = _load(args)
-    if asked_by is not None:
-        model.require_drafter(asked_by)
+    model = _load(args, asked)
+    asked.check(model, args.quiet)
     raw = args.raw or not _has_template(model, messages, args.quiet)
     if prompt is None and not args.messages_file:
         return Chat(model, params, messages, raw, args.quiet).run()
@@ -43,32 +42,18 @@ def run(args: Any) -> int:
     return INTERRUPTED if completion.finish_reason == "cancelled" else 0
 
 
-def _load(args: Any) -> LanguageModel:
+def _load(args: Any, asked: Asked) -> LanguageModel:
     path = resolve(args.model, None if args.quiet else note)
     progress = Progress(f"opening {path.name}")
     chunk = {} if args.prefill_chunk is None else {"chunk": args.prefill_chunk}
+    tell_of = None if args.quiet else note
+    options: dict[str, Any] = {"drafter": asked.drafter, "progress": progress, "note": tell_of, **chunk}
     try:
-        return load(path, args.backend, args.max_context, slots=1, progress=progress, **chunk)
+        return load(path, args.backend, args.max_context, slots=1, **options)
+    except TurbosparkError as error:
+        raise (asked.unmet(error) if error.code == "no_drafter" else error) from None
     finally:
         progress.close()
-
-
-def _speculation(args: Any, params: SamplingParams) -> tuple[SamplingParams, str | None]:
-    """The parameters with the drafter's block in them, and the flag or variable that insists on a drafter."""
-    asked, asked_by = args.speculative, f"--speculative {args.speculative}"
-    fixed = draft_block()
-    if asked is None and fixed is not None:
-        name, count = fixed
-        asked, asked_by = count or "off", f"{name}={count}"
-    try:
-        params = replace(params, speculative="auto" if asked is None else asked)
-    except TurbosparkError as error:
-        raise TurbosparkError(error.code, f"{asked_by}: {error.message}", error.hint) from None
-    if isinstance(asked, int):
-        return params, asked_by
-    if args.speculative_drafter != "auto" and asked != "off":
-        return params, f"--speculative-drafter {args.speculative_drafter}"
-    return params, None
 
 
 def _messages(args: Any) -> list[Mapping[str, Any]]:
