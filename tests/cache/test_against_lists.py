@@ -7,7 +7,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.cache.kinds import BLOCK, CONTEXT, DELTA, KERNELS, KINDS, SLACK, SLOTS, WINDOW, append, make, step, values
@@ -134,7 +134,7 @@ steps = st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 1 << 32)), m
     ids=lambda value: "+".join(value) if isinstance(value, tuple) else "",
 )
 def test_a_cache_holds_what_a_list_would(kinds, examples):
-    @settings(max_examples=examples, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=examples, deadline=None, derandomize=True, database=None, phases=[Phase.generate])
     @given(steps=steps)
     def holds(steps):
         caches = Caches(kinds)
