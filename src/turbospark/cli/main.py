@@ -47,6 +47,10 @@ def _dispatch(argv: Sequence[str]) -> int:
         from turbospark.cli.run import run
 
         return run(args)
+    if args.command == "train-drafter":
+        from turbospark.cli.train import train
+
+        return train(args)
     from turbospark.cli import show
 
     return {"info": show.info, "probe": show.probe, "list": show.aliases}[args.command](args)
