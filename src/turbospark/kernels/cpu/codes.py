@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from turbospark.kernels.cpu.dots import SIGNED
-from turbospark.kernels.cpu.vector import I8, I16, I32, I64, Emit, I8x16, I8x32, I16x8, I32x4, I32x8, Value
+from turbospark.kernels.cpu.vector import I16, I32, I64, Emit, I8x16, I8x32, I16x8, I32x4, I32x8, Value
 
 CHUNK, BLOCK = 256, 32
 LANES = (0, 2, 4, 6, 1, 3, 5, 7)
@@ -207,28 +207,25 @@ def by_block(e: Emit, codes: Sequence[Value]) -> list[Value]:
     return [e.cast(v, I8x32) for pair in zip(even, odd, strict=True) for v in pair]
 
 
-def _in_lanes(e: Emit, eight: Value) -> Value:
-    """One value for each block of a chunk, put in lane order."""
-    return e.shuffle(eight, eight, LANES)
-
-
 def _six_bits(e: Emit, block: Value) -> tuple[Value, Value]:
-    """d * scale and -(dmin * low) of the eight groups of a Q4_K or Q5_K block, in lane order."""
-    first, second, nibbles = (e.load(I32, block, 4 + 4 * i) for i in range(3))
+    """d * scale and -(dmin * low) of the eight groups of a Q4_K or Q5_K block, in lane order.
+
+    Two words hold scales and lows of groups 0..3 and of groups 4..7, four bytes each.
+    """
+    b, every = e.b, lambda byte: I64(byte * 0x0101010101010101)
+    six, nibbles = e.load(I64, block, 4), b.zext(e.load(I32, block, 12), I64)
+    early = b.and_(six, every(0x3F))
+    upper = b.and_(b.lshr(six, I64(2)), every(0x30))
+    late = b.or_(b.and_(b.or_(nibbles, b.shl(nibbles, I64(28))), every(0x0F)), upper)
+    words = ir.Constant(ir.VectorType(I64, 2), ir.Undefined)
+    for i, word in enumerate((early, late)):
+        words = b.insert_element(words, word, I32(i))
+    numbers = e.cast(words, I8x16)
+    of_groups = lambda first: e.shuffle(numbers, numbers, [first + group % 4 + 8 * (group // 4) for group in LANES])
+    scale, low = (e.floats(e.widen(of_groups(first), I32)) for first in (0, 4))
     units = e.halves(e.load(I16x8, block))
-    scale = _group_bytes(e, first, nibbles, 0)
-    low = _group_bytes(e, second, nibbles, 4)
     d, dmin = (e.shuffle(units, units, [i] * 8) for i in (0, 1))
-    return e.b.fmul(d, scale), e.b.fneg(e.b.fmul(dmin, low))
-
-
-def _group_bytes(e: Emit, six: Value, nibbles: Value, place: int) -> Value:
-    """Eight 6-bit numbers as floats: four in the bytes of `six`, whose upper bits complete four nibbles."""
-    early = e.b.and_(six, I32(0x3F3F3F3F))
-    upper = e.b.and_(e.b.lshr(six, I32(2)), I32(0x30303030))
-    late = e.b.or_(e.b.and_(e.b.lshr(nibbles, I32(place)), I32(0x0F0F0F0F)), upper)
-    both = e.b.or_(e.b.zext(early, I64), e.b.shl(e.b.zext(late, I64), I64(32)))
-    return e.floats(e.widen(_in_lanes(e, e.cast(both, ir.VectorType(I8, 8))), I32))
+    return b.fmul(d, scale), b.fneg(b.fmul(dmin, low))
 
 
 def _q4_k_chunk(e: Emit, row: Row) -> Decoded:
