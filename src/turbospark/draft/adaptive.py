@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from turbospark.draft.base import Policy
 from turbospark.draft.costs import Costs
 
@@ -21,7 +19,7 @@ PLAIN = 2  # plain rounds that come first, to be measured
 REFRESH = 128  # drafted rounds after which a plain one is measured again
 PROBE, PATIENCE = 2, (4, 32)  # proposals of a probe; plain rounds before the first one and before a late one
 # in plain steps: what may be lost before anything was gained, what gains may be staked again, what a plain round adds
-CREDIT, MOST_CREDIT, EARNED = 5.0, 8.0, 0.015
+CREDIT, MOST_CREDIT, EARNED = 8.0, 16.0, 0.01
 ROW, DRAFT = 0.05, 0.15  # first guesses: of one more row to verify, and of a draft, over a plain step
 
 
@@ -29,18 +27,25 @@ class Acceptance:
     """Of the proposals at each place that followed only right ones, how many were right; old judgements fade."""
 
     def __init__(self, longest: int, memory: float):
-        self.hits, self.tries, self._memory = np.zeros(longest), np.zeros(longest), memory
+        self._hits, self._tries, self._memory = [0.0] * longest, [0.0] * longest, memory
 
     def learn(self, proposed: int, accepted: int) -> None:
-        judged = min(proposed, accepted + 1)
-        self.hits[:judged] *= self._memory
-        self.tries[:judged] *= self._memory
-        self.tries[:judged] += 1
-        self.hits[:accepted] += 1
+        for i in range(min(proposed, accepted + 1)):
+            self._hits[i] = self._memory * self._hits[i] + (i < accepted)
+            self._tries[i] = self._memory * self._tries[i] + 1
 
-    def rate(self, expected: np.ndarray) -> np.ndarray:
-        """[longest], where `expected` is what to think of a place that was never judged."""
-        return (self.hits + WEIGHT * expected) / (self.tries + WEIGHT)
+    def rates(self, expected: Sequence[float]) -> list[float]:
+        """Where `expected` is what to think of a place before it was judged."""
+        parts = zip(self._hits, self._tries, expected, strict=True)
+        return [(hits + WEIGHT * prior) / (tries + WEIGHT) for hits, tries, prior in parts]
+
+    def expectations(self) -> list[float]:
+        """Where a place that was never judged is like the one before it."""
+        found, before = [], HOPE
+        for hits, tries in zip(self._hits, self._tries, strict=True):
+            before = (hits + WEIGHT * before) / (tries + WEIGHT)
+            found.append(before)
+        return found
 
 
 @dataclass
@@ -61,7 +66,7 @@ class Adaptive(Policy):
 
     def __init__(self, longest: int, slots: int):
         self.longest = longest
-        self.verify = Costs(lambda largest, seconds, size: seconds * (1 + ROW * (size - largest)))
+        self.verify = Costs(ROW)
         self.drafts: dict[int, Costs] = {}  # by the number of requests that draft together
         self.everyone = Acceptance(longest, LONG_MEMORY)
         self.slots = [self._new() for _ in range(slots)]
@@ -119,11 +124,15 @@ class Adaptive(Policy):
 
     def _best(self, slots: Sequence[int], most: Sequence[int], rows: int) -> list[int]:
         """The counts with the most tokens per second; none where plain decoding is as good."""
-        chances = [np.cumprod(self._rates(slot))[:m] for slot, m in zip(slots, most, strict=True)]
-        order = sorted((-chance, i) for i, row in enumerate(chances) for chance in row.tolist())
+        expected, order = self.everyone.expectations(), []
+        for i, (slot, limit) in enumerate(zip(slots, most, strict=True)):
+            chance = 1.0
+            for rate in self.slots[slot].acceptance.rates(expected)[:limit]:
+                chance *= rate
+                order.append((-chance, i))
         counts, best = [0] * len(slots), [0] * len(slots)
         tokens, record = float(len(slots)), len(slots) * MARGIN
-        for chance, i in order:
+        for chance, i in sorted(order):
             counts[i] += 1
             tokens -= chance
             rate = tokens / self._cost(counts, rows)
@@ -135,18 +144,10 @@ class Adaptive(Policy):
         """A few proposals for the request that has waited longest for its chance."""
         counts = [0] * len(slots)
         waited = [self.slots[s].idle - self.slots[s].patience if m else -1 for s, m in zip(slots, most, strict=True)]
-        due = int(np.argmax(waited))
+        due = max(range(len(slots)), key=waited.__getitem__)
         if waited[due] >= 0:
             counts[due] = min(PROBE, most[due])
         return counts
-
-    def _rates(self, slot: int) -> np.ndarray:
-        """[longest] acceptance at each place, given that those before it were right."""
-        expected = np.empty(self.longest)
-        before = HOPE
-        for i, (hits, tries) in enumerate(zip(self.everyone.hits, self.everyone.tries, strict=True)):
-            before = expected[i] = (hits + WEIGHT * before) / (tries + WEIGHT)
-        return self.slots[slot].acceptance.rate(expected)
 
     def _cost(self, asked: Sequence[int], rows: int, proposed: int | None = None) -> float:
         """A round in plain steps."""
@@ -157,7 +158,7 @@ class Adaptive(Policy):
 
     def _draft(self, drafting: int) -> Costs:
         if drafting not in self.drafts:
-            self.drafts[drafting] = Costs(lambda largest, seconds, size: seconds)
+            self.drafts[drafting] = Costs(0.0)
         return self.drafts[drafting]
 
     def _new(self) -> Slot:
