@@ -92,8 +92,8 @@ def matrices(format: str, columns: int, megabytes: float, count: int) -> list[We
     times = max(1, round(megabytes * 1e6 / few.nbytes))
 
     def make() -> Weight:
-        apart = [None if part is None else np.tile(part, (times, 1)) for part in (few.scales, few.biases)]
-        return Weight(QTensor("w", format, (64 * times, columns), np.tile(few.data, (times, 1)), *apart))
+        scales, biases = (None if part is None else np.tile(part, (times, 1)) for part in (few.scales, few.biases))
+        return Weight(QTensor("w", format, (64 * times, columns), np.tile(few.data, (times, 1)), scales, biases))
 
     return [make() for _ in range(count)]
 
