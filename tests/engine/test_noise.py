@@ -36,9 +36,7 @@ def test_the_noise_of_an_id_is_the_published_function_of_seed_position_and_id():
     # No published vector has stream 0 and digits that differ, so Philox itself is asked.
     seed, position, token = 0x299F31D0A4093822, 0x13198A2E85A308D3, 0x243F6A88
     counter = (token, position & 0xFFFFFFFF, position >> 32, 0)
-    w0, w1, _, _ = philox4x32(
-        tuple(np.array([word], np.uint64) for word in counter), (0xA4093822, 0x299F31D0)
-    )
+    w0, w1, _, _ = philox4x32(tuple(np.array([word], np.uint64) for word in counter), (0xA4093822, 0x299F31D0))
     bits = (int(w0[0]) >> 6) * 2**26 + (int(w1[0]) >> 6)
     expected = -math.log(-math.log((2 * bits + 1) / 2**53))
     assert gumbel(seed, position, np.array([token]))[0] == pytest.approx(expected, rel=1e-14)

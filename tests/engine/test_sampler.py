@@ -18,9 +18,7 @@ NEUTRAL = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetiti
 
 
 def sampler(vocab_size=8, prompt=(), **asked):
-    return Sampler(
-        SamplingParams(**{"seed": 1, **NEUTRAL, **asked}).resolve({}, vocab_size), prompt, vocab_size
-    )
+    return Sampler(SamplingParams(**{"seed": 1, **NEUTRAL, **asked}).resolve({}, vocab_size), prompt, vocab_size)
 
 
 def random_logits(seed, size, scale=3.0):
@@ -144,9 +142,7 @@ def test_greedy_is_the_first_of_the_best_after_bias_and_penalties():
 
 def test_only_survivors_are_given_noise(monkeypatch):
     asked = []
-    monkeypatch.setattr(
-        module, "gumbel", lambda seed, position, ids: asked.append(ids.tolist()) or np.zeros(len(ids))
-    )
+    monkeypatch.setattr(module, "gumbel", lambda seed, position, ids: asked.append(ids.tolist()) or np.zeros(len(ids)))
     sampler(top_k=3).draw(LOGITS, 0)
     sampler(temperature=0).draw(LOGITS, 0)
     assert asked == [[2, 4, 6]]
@@ -194,9 +190,7 @@ def test_logprobs_come_only_when_asked_for():
 
 def test_asking_for_logprobs_changes_no_token():
     for seed in range(100):
-        assert (
-            sampler(seed=seed).draw(LOGITS, 2).token == sampler(seed=seed, logprobs=2).draw(LOGITS, 2).token
-        )
+        assert sampler(seed=seed).draw(LOGITS, 2).token == sampler(seed=seed, logprobs=2).draw(LOGITS, 2).token
 
 
 def test_rows_of_another_width_are_refused_with_both_numbers():

@@ -67,9 +67,7 @@ def test_all_tokens_with_a_chance_banned_is_refused():
     assert caught.value.code == "nothing_to_sample"
 
 
-@pytest.mark.parametrize(
-    "asked", [{"top_k": 8}, {"top_p": 0.999999}, {"temperature": 1e4}, {"min_p": 1e-300}]
-)
+@pytest.mark.parametrize("asked", [{"top_k": 8}, {"top_p": 0.999999}, {"temperature": 1e4}, {"min_p": 1e-300}])
 def test_a_banned_token_is_never_drawn(asked):
     only = {i: -np.inf for i in range(8) if i != 2}
     assert set(tokens(logit_bias=only, **asked)) == {2}
