@@ -73,7 +73,7 @@ class _Machine:
 
     def run(self) -> Any:
         stack: list[Any] = []
-        memo: dict[int, Any] = {}
+        memo: dict[Any, Any] = {}
         for step, value, _ in pickletools.genops(self._file("data.pkl")):
             name = step.name
             if name in VALUES:
