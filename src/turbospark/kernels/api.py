@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from turbospark.config.model import MoE, Rope
-from turbospark.kernels.parts import Delta, GatedMLP, Heads, Latents, Norm
+from turbospark.kernels.parts import AttentionBranch, Delta, GatedMLP, Heads, Latents, Norm
 from turbospark.kernels.rows import Rows
 from turbospark.quant.tensor import QTensor
 
@@ -157,7 +157,7 @@ class Kernels(ABC):
     def experts(self, x: Array, ids: Array, weights: Array, store: Any, activation: str, base: Array | None) -> Array:
         """base + sum of weight * expert(x) in routing order: x [R, H], ids and weights [R, used] -> [R, H]."""
 
-    # sublayers: project, then attend, latent or gated_delta, then merge; or feed_forward
+    # sublayers: project, then attend, latent or gated_delta, then merge; attention_branch; or feed_forward
 
     def group(self, weights: Sequence[Any], biases: Sequence[Array | None] = ()) -> Any:
         """Matrices that read the same rows, with a bias or None each, as `project` wants them."""
@@ -172,6 +172,12 @@ class Kernels(ABC):
         """The stream x [R, H] plus norm(y by the one matrix of a group); y [R, K]."""
         (out,) = self.project(y, None, group)
         return x + (out if norm is None else self.norm(out, norm.weight, norm.eps))
+
+    def attention_branch(self, x: Array, rows: Rows, cache: Any, branch: AttentionBranch) -> Array:
+        """The stream x [R, H] plus after(o(attend(q, k, v of before(x))))."""
+        q, k, v = self.project(x, branch.before, branch.qkv)
+        mix = self.attend(q, k, v, rows, cache, branch.heads)
+        return self.merge(x, mix, branch.o, branch.after)
 
     def attend(self, q: Array, k: Array, v: Array, rows: Rows, cache: Any, heads: Heads) -> Array:
         """Head norms, rotation, append, attention and output gate: projected rows -> [R, heads * d].

@@ -34,6 +34,17 @@ class Heads:
 
 
 @dataclass(frozen=True)
+class AttentionBranch:
+    """Attention as a branch of the stream: `qkv` and `o` are what `Kernels.group` made of its matrices."""
+
+    before: Norm
+    qkv: Any
+    heads: Heads
+    o: Any
+    after: Norm | None
+
+
+@dataclass(frozen=True)
 class Latents:
     """Latent attention between its projections: k_up [heads, latent, nope], v_up [heads, value, latent]."""
 

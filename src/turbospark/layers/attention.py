@@ -7,7 +7,7 @@ from typing import Any
 from turbospark.cache.kv import KVCache
 from turbospark.config.model import Attention as Config
 from turbospark.config.model import ModelConfig
-from turbospark.kernels.parts import Heads, Norm
+from turbospark.kernels.parts import AttentionBranch, Heads, Norm
 from turbospark.kernels.rows import Rows
 from turbospark.layers.weights import Weights
 
@@ -18,7 +18,7 @@ class Attention:
     def __init__(
         self, model: ModelConfig, config: Config, w: Weights, rotation: Any, before: Norm, after: Norm | None = None
     ):
-        self.kernels, self.before, self.after, self.trace = w.kernels, before, after, w.trace
+        self.kernels, self.trace = w.kernels, w.trace
         q_width, kv_width = config.heads * config.head_dim, config.kv_heads * config.head_dim
         matrices = (
             w.matrix("attn_q", q_width * (2 if config.gated else 1), model.hidden),
@@ -27,13 +27,12 @@ class Attention:
         )
         bias = lambda there, name, n: w.vector(name, n, suffix=".bias") if there else None
         widths = {"attn_q": q_width, "attn_k": kv_width, "attn_v": kv_width}
-        self.qkv = w.kernels.group(matrices, [bias(config.bias, name, n) for name, n in widths.items()])
+        qkv = w.kernels.group(matrices, [bias(config.bias, name, n) for name, n in widths.items()])
         output = w.matrix("attn_output", model.hidden, q_width)
-        self.o = w.kernels.group([output], [bias(config.output_bias, "attn_output", model.hidden)])
+        o = w.kernels.group([output], [bias(config.output_bias, "attn_output", model.hidden)])
         norm = lambda name: w.norm(name, config.head_dim, model) if config.qk_norm else None
-        self.heads = Heads(config, norm("attn_q_norm"), norm("attn_k_norm"), rotation, w.trace)
+        heads = Heads(config, norm("attn_q_norm"), norm("attn_k_norm"), rotation, w.trace)
+        self.branch = AttentionBranch(before, qkv, heads, o, after)
 
     def __call__(self, x: Any, rows: Rows, cache: KVCache) -> Any:
-        q, k, v = self.kernels.project(x, self.before, self.qkv)
-        mix = self.kernels.attend(q, k, v, rows, cache, self.heads)
-        return self.kernels.merge(x, mix, self.o, self.after)
+        return self.kernels.attention_branch(x, rows, cache, self.branch)

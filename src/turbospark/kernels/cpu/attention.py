@@ -4,7 +4,7 @@ A tile is up to QUERIES // group rows of one slot, times the query heads of one 
 64 positions that absolute positions fall in, each block by itself, and the blocks' mixtures are merged in order: so a
 row's result is the same in any tile, and the blocks of few rows can be shared out among threads.
 
-`begin` comes first; in a region every thread calls `tiles`, and when all have, `merged` if SPLIT is not 0.
+`begin` comes first; then, in a region, every thread calls `mixtures`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from turbospark.kernels.cpu.compile import kernel
 from turbospark.kernels.cpu.elementwise import copy_row, divide_row, sigmoid_row, zero_row
 from turbospark.kernels.cpu.inputs import aligned
 from turbospark.kernels.cpu.record import get, load, put, real, store
+from turbospark.kernels.cpu.threads import wait
 
 QUERIES = 24  # of a tile, or one row's where a kv head has more of them
 
@@ -101,7 +102,7 @@ def _plan(record, threads):
 
 @kernel
 def begin(record, cache, rows, slots, positions, first, last, memory, size, threads):
-    """Gets a record ready for `tiles`; returns 0, or how many bytes of memory it takes, if that is more than `size`.
+    """Gets a record ready for `mixtures`; returns 0, or how many bytes of memory it takes, if that is more than `size`.
 
     cache: the address of CACHE_FIELDS. slots and positions int64 [rows]; first and last likewise, or 0: what a causal
     window lets each row see.
@@ -214,7 +215,7 @@ def _begin(so_far, queries, width):
 
 
 @kernel
-def tiles(record, thread, threads):
+def _tiles(record, thread, threads):
     """A thread's share of the tiles, or of their blocks when they are split."""
     kv_heads, tiles = get(record, KV_HEADS), get(record, TILES)
     group = get(record, HEADS) // kv_heads
@@ -243,8 +244,8 @@ def tiles(record, thread, threads):
 
 
 @kernel
-def merged(record, thread, threads):
-    """After `tiles` of every thread, when they were split: the blocks of each tile put together."""
+def _merged(record, thread, threads):
+    """After `_tiles` of every thread, when they were split: the blocks of each tile put together."""
     kv_heads, tiles = get(record, KV_HEADS), get(record, TILES)
     group = get(record, HEADS) // kv_heads
     width, most = part_width(record), max(QUERIES, group)
@@ -258,3 +259,12 @@ def merged(record, thread, threads):
             number = (get(tile, TILE_BEFORE) + block - start) * kv_heads + head
             _merge(record, tile, block, queries, get(record, PARTS) + 4 * number * most * width, so_far)
         _finish(record, tile, head, queries, so_far)
+
+
+@kernel
+def mixtures(record, team, thread, threads):
+    """All mixtures of the rows, by all threads; what others wrote to the cache must have been waited for."""
+    _tiles(record, thread, threads)
+    if get(record, SPLIT) != 0:
+        wait(team, threads)
+        _merged(record, thread, threads)

@@ -145,11 +145,11 @@ def mix(typingctx, element, weights, queries, v, v_stride, low, high, width, out
                         values = e.at(first, e.times(c, 8 * size))
                         with e.loop(count) as j:
                             row_at = e.at(values, e.times(j, v_stride))
-                            parts = [load_cached(e, size, row_at, 8 * size * i) for i in range(columns)]
-                            for m in range(tile):
-                                weight = e.splat(e.load(F32, lines[m], e.times(j, 4)), 8)
-                                for part, cell in zip(parts, sums[m], strict=True):
-                                    e.b.store(e.fma(weight, part, e.b.load(cell)), cell)
+                            shares = [e.splat(e.load(F32, line, e.times(j, 4)), 8) for line in lines]
+                            for i in range(columns):  # one at a time: there are no registers for more
+                                part = load_cached(e, size, row_at, 8 * size * i)
+                                for share, row in zip(shares, sums, strict=True):
+                                    e.b.store(e.fma(share, part, e.b.load(row[i])), row[i])
                         for m in range(tile):
                             to = e.at(e.at(out, e.times(e.at(n, m), out_stride)), e.times(c, 32))
                             for i, cell in enumerate(sums[m]):

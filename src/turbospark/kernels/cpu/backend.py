@@ -16,6 +16,7 @@ from turbospark.kernels.cpu.entries import (
     enter,
     enter_attend,
     enter_attention,
+    enter_branch,
     enter_commit,
     enter_delta,
     enter_experts,
@@ -26,6 +27,7 @@ from turbospark.kernels.cpu.memory import Memory, Scratch, cached, keys_and_valu
 from turbospark.kernels.cpu.parts import (
     AttendPart,
     AttentionPart,
+    BranchPart,
     DeltaPart,
     ExpertsPart,
     Group,
@@ -36,7 +38,7 @@ from turbospark.kernels.cpu.parts import (
 )
 from turbospark.kernels.cpu.record import Record
 from turbospark.kernels.cpu.routing import route
-from turbospark.kernels.parts import Delta, GatedMLP, Heads, Latents, Norm
+from turbospark.kernels.parts import AttentionBranch, Delta, GatedMLP, Heads, Latents, Norm
 from turbospark.kernels.reference.backend import ReferenceKernels
 from turbospark.kernels.rows import Rows
 from turbospark.quant.tensor import QTensor
@@ -54,7 +56,8 @@ class CpuKernels(ReferenceKernels):
         super().__init__()
         self.exact, self.scratch = exact, Scratch()
         self._parts: dict[int, tuple[Any, Any]] = {}  # by the id of what a layer hands over, which is kept alive
-        self._sizes: dict[tuple[int, int, int], int] = {}
+        self._rows: Rows | None = None
+        self._rows_at = 0, 0
         self._attention: dict[Any, AttentionPart] = {}
         self._commit = Record(delta.FIELDS)
 
@@ -139,11 +142,11 @@ class CpuKernels(ReferenceKernels):
             return super().project(x, norm, group.pairs)
         rows = len(x)
         group.set_norm(norm)
-        flat = np.empty((1, rows * group.outputs), FLOAT)
-        self._enter(group.project, group, x, x, flat)
+        together = np.empty((1, rows * group.outputs), FLOAT)
+        self._enter(group.project, group, x, x, together)
         if rows == 1:
-            return [flat[:, a:b] for a, b in group.bounds]
-        return [flat[0, rows * a : rows * b].reshape(rows, -1) for a, b in group.bounds]
+            return [together[:, part] for part in group.parts]
+        return [together[0, rows * p.start : rows * p.stop].reshape(rows, -1) for p in group.parts]
 
     def merge(self, x: np.ndarray, y: np.ndarray, group: Any, norm: Norm | None = None) -> np.ndarray:
         if not group.native:
@@ -171,12 +174,20 @@ class CpuKernels(ReferenceKernels):
         self._enter(part.region, part, x, x, out)
         return out
 
+    def attention_branch(self, x: np.ndarray, rows: Rows, cache: Any, branch: AttentionBranch) -> np.ndarray:
+        part = self._part(branch, lambda branch: BranchPart(branch, self._part(branch.heads, AttendPart)))
+        if not part.native:
+            return super().attention_branch(x, rows, cache, branch)
+        cache.admit(rows)
+        out = np.empty(x.shape, FLOAT)
+        self._plan(enter_branch, part, keys_and_values(cache.k, cache.v), *self._places(rows), x, out)
+        return out
+
     def attend(self, q: np.ndarray, k: np.ndarray, v: np.ndarray, rows: Rows, cache: Any, heads: Heads) -> np.ndarray:
         part = self._part(heads, AttendPart)
         cache.admit(rows)
         out = np.empty((len(q), part.width), FLOAT)
-        at = keys_and_values(cache.k, cache.v)
-        self._plan(enter_attend, part, at, q, k, v, rows.positions, rows.slots, out)
+        self._plan(enter_attend, part, keys_and_values(cache.k, cache.v), *self._places(rows), q, k, v, out)
         heads.trace("attn_mix", out)
         return out
 
@@ -186,8 +197,7 @@ class CpuKernels(ReferenceKernels):
             return super().latent(q, row, rows, cache, latents)
         cache.admit(rows)
         out = np.empty((len(q), part.width), FLOAT)
-        at = keys_and_values(cache.k, cache.v)
-        self._plan(enter_latent, part, at, q, row, rows.positions, rows.slots, out)
+        self._plan(enter_latent, part, keys_and_values(cache.k, cache.v), *self._places(rows), q, row, out)
         latents.trace("attn_mix", out)
         return out
 
@@ -230,20 +240,26 @@ class CpuKernels(ReferenceKernels):
             found = self._parts[id(given)] = given, make(given)
         return found[1]
 
+    def _places(self, rows: Rows) -> tuple[int, int]:
+        """Addresses of the positions and slots, the same for all layers of a forward."""
+        if rows is not self._rows:
+            self._rows, self._rows_at = rows, (address(rows.positions), address(rows.slots))
+        return self._rows_at
+
     def _enter(self, region: int, part: Any, x: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
         """One call of a region whose memory is known from the number of rows."""
-        key = id(part), len(x), threads.count()
-        needed = self._sizes.get(key)
+        team, scratch, key = threads.team(), self.scratch, (len(x), threads.count())
+        needed = part.sizes.get(key)
         if needed is None:
-            needed = self._sizes[key] = part.size(len(x), threads.count())
-        self.scratch.reserve(needed)
-        enter(region, threads.team(), part.record.address, self.scratch.address, x, y, out)
+            needed = part.sizes[key] = part.size(*key)
+        if needed > scratch.size:
+            scratch.reserve(needed)
+        enter(region, team, part.address, scratch.address, x, y, out)
 
     def _plan(self, entry: Callable[..., int], part: Any, *arguments: Any) -> None:
         """One call of a region that plans its memory itself."""
-        team, scratch = threads.team(), self.scratch
-        call = part.region, team, threads.count(), part.record.address
-        while needed := entry(*call, scratch.address, scratch.size, *arguments):
+        team, scratch, count = threads.team(), self.scratch, threads.count()
+        while needed := entry(part.region, team, count, part.address, scratch.address, scratch.size, *arguments):
             scratch.reserve(needed)
 
 

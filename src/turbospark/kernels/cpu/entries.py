@@ -1,14 +1,14 @@
 """The crossings from Python: each sets a record's fields from arrays and runs a region.
 
-x, y, out and the like are float32 arrays, contiguous; positions, slots and ids int64. Those that plan their memory
-return 0, or the bytes they need when `size` is too small, and then have done nothing.
+x, y, out and the like are float32 arrays, contiguous; positions and slots addresses of int64 [rows]. Those that plan
+their memory return 0, or the bytes they need when `size` is too small, and then have done nothing.
 """
 
 from __future__ import annotations
 
-from turbospark.kernels.cpu import attention, delta, experts, heads, latent
+from turbospark.kernels.cpu import attend, attention, delta, experts, heads, latent, projection
 from turbospark.kernels.cpu.compile import kernel
-from turbospark.kernels.cpu.inputs import aligned
+from turbospark.kernels.cpu.inputs import aligned, input_bytes
 from turbospark.kernels.cpu.record import MEMORY, OUT, ROWS, X, Y, get, put
 from turbospark.kernels.cpu.threads import launch
 
@@ -25,18 +25,52 @@ def enter(region, team, record, memory, x, y, out):
 
 
 @kernel
-def enter_attend(region, team, threads, record, memory, size, cache, q, k, v, positions, slots, out):
+def enter_branch(region, team, threads, record, memory, size, cache, positions, slots, x, out):
+    """Attention with its projections. Memory: inputs of a projection, projected rows, mixtures, attention's own."""
+    rows, columns = x.shape
+    qkv, middle, o = get(record, attend.QKV), get(record, attend.HEADS), get(record, attend.OUTPUT)
+    mixed, heads_ = get(o, projection.COLUMNS), get(middle, attention.HEADS)
+    keys = get(middle, attention.KV_HEADS) * get(middle, attention.KEY_WIDTH)
+    queries = heads_ * get(middle, heads.QUERY_HEAD)
+    q = memory + max(
+        input_bytes(rows, columns, threads), input_bytes(rows, mixed, threads) + aligned(4 * rows * columns)
+    )
+    mix = q + aligned(4 * rows * (queries + 2 * keys))
+    rest = mix + aligned(4 * rows * mixed)
+    left = size - (rest - memory)
+    needed = attention.begin(middle, cache, rows, slots, positions, 0, 0, rest, left, threads)
+    if needed > 0:
+        return needed + rest - memory
+    for part in (qkv, o):
+        put(part, ROWS, rows)
+        put(part, X, x.ctypes.data)
+        put(part, MEMORY, memory)
+    put(qkv, OUT, q)
+    _between(middle, positions, q, q + 4 * rows * queries, q + 4 * rows * (queries + keys), mix)
+    put(o, Y, mix)
+    put(o, OUT, out.ctypes.data)
+    launch(team, region, record)
+    return needed
+
+
+@kernel
+def _between(record, positions, q, k, v, out):
+    """Where attention finds projected rows and puts its mixtures."""
+    put(record, heads.QUERIES, q)
+    put(record, heads.KEYS, k)
+    put(record, heads.VALUES, v)
+    put(record, heads.POSITIONS, positions)
+    put(record, attention.OUT, out)
+    if get(record, attention.GATE_HEAD) != 0:
+        put(record, attention.GATE, q + 4 * get(record, attention.KEY_WIDTH))
+
+
+@kernel
+def enter_attend(region, team, threads, record, memory, size, cache, positions, slots, q, k, v, out):
     """Attention between its projections."""
-    at = positions.ctypes.data
-    needed = attention.begin(record, cache, len(positions), slots.ctypes.data, at, 0, 0, memory, size, threads)
+    needed = attention.begin(record, cache, len(q), slots, positions, 0, 0, memory, size, threads)
     if needed == 0:
-        put(record, heads.QUERIES, q.ctypes.data)
-        put(record, heads.KEYS, k.ctypes.data)
-        put(record, heads.VALUES, v.ctypes.data)
-        put(record, heads.POSITIONS, at)
-        put(record, attention.OUT, out.ctypes.data)
-        if get(record, attention.GATE_HEAD) != 0:
-            put(record, attention.GATE, q.ctypes.data + 4 * get(record, attention.KEY_WIDTH))
+        _between(record, positions, q.ctypes.data, k.ctypes.data, v.ctypes.data, out.ctypes.data)
         launch(team, region, record)
     return needed
 
@@ -55,21 +89,21 @@ def enter_attention(region, team, threads, record, memory, size, cache, q, slots
 
 
 @kernel
-def enter_latent(region, team, threads, record, memory, size, cache, q, row, positions, slots, out):
+def enter_latent(region, team, threads, record, memory, size, cache, positions, slots, q, row, out):
     """Latent attention between its projections."""
-    rows, at = len(positions), positions.ctypes.data
+    rows = len(q)
     count = get(record, attention.HEADS)
     inputs = count * max(
         latent.head_bytes(rows, get(record, latent.NOPE)), latent.head_bytes(rows, get(record, latent.LATENT))
     )
     left = size - inputs
-    needed = attention.begin(record, cache, rows, slots.ctypes.data, at, 0, 0, memory + inputs, left, threads)
+    needed = attention.begin(record, cache, rows, slots, positions, 0, 0, memory + inputs, left, threads)
     if needed > 0:
         return needed + inputs
     put(record, latent.INPUTS, memory)
     put(record, latent.QUERIES, q.ctypes.data)
     put(record, latent.ROW, row.ctypes.data)
-    put(record, latent.POSITIONS, at)
+    put(record, latent.POSITIONS, positions)
     put(record, latent.RESULT, out.ctypes.data)
     # the mixtures are v_up's inputs: those of a head lie behind each other
     put(record, attention.OUT, memory)

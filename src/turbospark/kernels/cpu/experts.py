@@ -18,28 +18,51 @@ FIELDS = (
     # x and out float32 [rows, hidden]; base likewise, or 0; ids int64 and weights float32 [rows, used]
     *("rows", "x", "out", "base", "ids", "weights"),
     # memory: int64 [experts + 1], where each expert's rows begin among all; int64 [rows * used], the place of each
-    # choice among them; then inputs and inner rows [places] of all experts, quantised copies, and sums [places]
-    *("starts", "places", "inputs", "inner", "sums"),
+    # choice among them; QUANTS_FIELDS an expert; then float32 [places, hidden or width] of all experts
+    *("starts", "places", "quants", "inputs", "inner", "gates", "sums"),
 )
 EXPERTS, USED, HIDDEN, WIDTH, ACTIVATION, INTEGER_IN, INTEGER_OUT, TABLE = range(8)
-ROWS, X, OUT, BASE, IDS, WEIGHTS, STARTS, PLACES, INPUTS, INNER, SUMS = range(8, 19)
+ROWS, X, OUT, BASE, IDS, WEIGHTS, STARTS, PLACES, QUANTS, INPUTS, INNER, GATES, SUMS = range(8, 21)
+OF_INPUTS, OF_INNER, QUANTS_FIELDS = range(3)  # addresses of quantised copies
 
 
 @kernel
 def arrange(record, memory, size):
-    """Sorts the choices by expert and lays out memory; returns 0, or the bytes needed if they are more than `size`."""
+    """Sorts the choices by expert and lays out memory; returns 0, or bytes to come again with when `size` is less."""
     experts, used, rows = get(record, EXPERTS), get(record, USED), get(record, ROWS)
     hidden, width, ids = get(record, HIDDEN), get(record, WIDTH), get(record, IDS)
     count = rows * used
     starts, places = memory, memory + 8 * (experts + 1)
-    inputs = aligned(places + 8 * count)
-    # each expert's quantised rows begin at a multiple of 64
-    inner = inputs + aligned(4 * count * hidden) + aligned(quantised_bytes(count, hidden)) + 64 * experts
-    gates = inner + aligned(4 * count * width) + aligned(quantised_bytes(count, width)) + 64 * experts
+    quants = places + 8 * count
+    inputs = aligned(quants + 8 * QUANTS_FIELDS * experts)
+    if inputs - memory > size:
+        return inputs - memory
+    _sort(ids, count, experts, starts, places)
+    inner = inputs + aligned(4 * count * hidden)
+    gates = inner + aligned(4 * count * width)
     sums = gates + 2 * aligned(4 * count * width)
-    needed = sums + 4 * count * hidden - memory
-    if needed > size:
-        return needed
+    end = sums + aligned(4 * count * hidden)
+    for e in range(experts):
+        chose = get(starts, e + 1) - get(starts, e)
+        put(quants + 8 * QUANTS_FIELDS * e, OF_INPUTS, end)
+        end += aligned(quantised_bytes(chose, hidden))
+        put(quants + 8 * QUANTS_FIELDS * e, OF_INNER, end)
+        end += aligned(quantised_bytes(chose, width))
+    if end - memory > size:
+        return end - memory
+    put(record, STARTS, starts)
+    put(record, PLACES, places)
+    put(record, QUANTS, quants)
+    put(record, INPUTS, inputs)
+    put(record, INNER, inner)
+    put(record, GATES, gates)
+    put(record, SUMS, sums)
+    return 0
+
+
+@kernel
+def _sort(ids, count, experts, starts, places):
+    """Where each expert's choices begin when they are sorted, and where each choice comes to lie."""
     for e in range(experts + 1):
         put(starts, e, 0)
     for i in range(count):
@@ -54,18 +77,12 @@ def arrange(record, memory, size):
     for e in range(experts, 0, -1):  # ... and back
         put(starts, e, get(starts, e - 1))
     put(starts, 0, 0)
-    put(record, STARTS, starts)
-    put(record, PLACES, places)
-    put(record, INPUTS, inputs)
-    put(record, INNER, inner)
-    put(record, SUMS, sums)
-    return 0
 
 
 @kernel
-def _quants(rows_at, count, columns, start):
-    """Where the quantised copy of an expert's rows lies: behind all rows, at a multiple of 64."""
-    return rows_at + aligned(4 * count * columns) + aligned(quantised_bytes(start, columns))
+def _quants(record, e, which):
+    """Where the quantised copy of an expert's rows lies, OF_INPUTS or OF_INNER."""
+    return get(get(record, QUANTS) + 8 * QUANTS_FIELDS * e, which)
 
 
 @kernel
@@ -79,16 +96,16 @@ def _gather(record, thread, threads):
 
 
 @kernel
-def _quantise(record, at, columns, thread, threads):
-    """A thread's share of all places' quantised copies, those of an expert together."""
+def _quantise(record, at, columns, which, thread, threads):
+    """A thread's share of the quantised copies of the rows at `at`, those of an expert together."""
     count, starts = get(record, ROWS) * get(record, USED), get(record, STARTS)
     first, last = share(count, 1, thread, threads)
     for e in range(get(record, EXPERTS)):
         start, stop = get(starts, e), get(starts, e + 1)
         low, high = max(first, start), min(last, stop)
         if low < high:
-            quants = aligned(_quants(at, count, columns, start)) + 64 * e
-            quantise(at + 4 * start * columns, stop - start, columns, columns, quants, low - start, high - start)
+            x, quants = at + 4 * start * columns, _quants(record, e, which)
+            quantise(x, stop - start, columns, columns, quants, low - start, high - start)
 
 
 @kernel
@@ -96,7 +113,7 @@ def _inner(record, thread, threads):
     """act(gate) * up of every chosen expert, a thread's share of the columns."""
     count, hidden, width = get(record, ROWS) * get(record, USED), get(record, HIDDEN), get(record, WIDTH)
     inputs, inner, starts = get(record, INPUTS), get(record, INNER), get(record, STARTS)
-    gates = get(record, SUMS) - 2 * aligned(4 * count * width)
+    gates = get(record, GATES)
     ups = gates + aligned(4 * count * width)
     first, last = share(width, STEP, thread, threads)
     for e in range(get(record, EXPERTS)):
@@ -104,7 +121,7 @@ def _inner(record, thread, threads):
         if rows == 0 or first >= last:
             continue
         x, weights = inputs + 4 * start * hidden, get(record, TABLE) + 24 * e
-        quants = aligned(_quants(inputs, count, hidden, start)) + 64 * e
+        quants = _quants(record, e, OF_INPUTS)
         at = 4 * start * width
         linear.rows(get(weights, 0), x, quants, rows, gates + at, width, first, last, 0)
         linear.rows(get(weights, 1), x, quants, rows, ups + at, width, first, last, 0)
@@ -116,8 +133,7 @@ def _inner(record, thread, threads):
 @kernel
 def _outer(record, thread, threads):
     """down of every chosen expert and the sums of all rows, a thread's share of the columns."""
-    used, count = get(record, USED), get(record, ROWS) * get(record, USED)
-    hidden, width, starts = get(record, HIDDEN), get(record, WIDTH), get(record, STARTS)
+    used, hidden, width, starts = get(record, USED), get(record, HIDDEN), get(record, WIDTH), get(record, STARTS)
     inner, sums = get(record, INNER), get(record, SUMS)
     first, last = share(hidden, STEP, thread, threads)
     if first >= last:
@@ -125,7 +141,7 @@ def _outer(record, thread, threads):
     for e in range(get(record, EXPERTS)):
         start, rows = get(starts, e), get(starts, e + 1) - get(starts, e)
         if rows > 0:
-            quants = aligned(_quants(inner, count, width, start)) + 64 * e
+            quants = _quants(record, e, OF_INNER)
             x, y = inner + 4 * start * width, sums + 4 * start * hidden
             linear.rows(get(get(record, TABLE) + 24 * e, 2), x, quants, rows, y, hidden, first, last, 0)
     for row in range(get(record, ROWS)):
@@ -147,11 +163,11 @@ def experts(record, team, thread, threads):
     _gather(record, thread, threads)
     wait(team, threads)
     if get(record, INTEGER_IN) != 0:
-        _quantise(record, get(record, INPUTS), get(record, HIDDEN), thread, threads)
+        _quantise(record, get(record, INPUTS), get(record, HIDDEN), OF_INPUTS, thread, threads)
         wait(team, threads)
     _inner(record, thread, threads)
     wait(team, threads)
     if get(record, INTEGER_OUT) != 0:
-        _quantise(record, get(record, INNER), get(record, WIDTH), thread, threads)
+        _quantise(record, get(record, INNER), get(record, WIDTH), OF_INNER, thread, threads)
         wait(team, threads)
     _outer(record, thread, threads)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from turbospark.kernels.cpu import attention, linear
 from turbospark.kernels.cpu.activations import quantise, quantised_bytes
-from turbospark.kernels.cpu.attention import key_at, merged, padded, query_at, tiles
+from turbospark.kernels.cpu.attention import key_at, mixtures, padded, query_at
 from turbospark.kernels.cpu.compile import callback, kernel
 from turbospark.kernels.cpu.elementwise import cache_row, copy_row, zero_row
 from turbospark.kernels.cpu.inputs import aligned, share
@@ -103,11 +103,8 @@ def latent(record, team, thread, threads):
     query, latents = get(record, attention.Q), get(record, LATENT)
     _products(record, get(record, K_UP), get(record, NOPE), latents, query, heads * width, width, thread, threads)
     wait(team, threads)
-    tiles(record, thread, threads)
+    mixtures(record, team, thread, threads)
     wait(team, threads)
-    if get(record, attention.SPLIT) != 0:
-        merged(record, thread, threads)
-        wait(team, threads)
     if get(record, V_INTEGER) != 0:
         _quantise_mixtures(record, thread, threads)
         wait(team, threads)

@@ -13,7 +13,7 @@ from turbospark.kernels.cpu.elementary import CODE
 from turbospark.kernels.cpu.inputs import aligned, input_bytes
 from turbospark.kernels.cpu.linear import Weight, native
 from turbospark.kernels.cpu.record import Record
-from turbospark.kernels.parts import Delta, GatedMLP, Heads, Latents, Norm
+from turbospark.kernels.parts import AttentionBranch, Delta, GatedMLP, Heads, Latents, Norm
 from turbospark.quant.tensor import QTensor
 
 
@@ -43,7 +43,16 @@ class HeadWeights:
         return len(tensor.shape) == 3 and native(tensor[0])
 
 
-class Group:
+class Part:
+    """A record and the region that reads it; sizes: bytes of scratch by (rows, threads), where no kernel plans it."""
+
+    region = 0
+
+    def _describe(self, record: Record) -> None:
+        self.record, self.address, self.sizes = record, record.address, dict[tuple[int, int], int]()
+
+
+class Group(Part):
     """Matrices that read the same rows, with a bias or None each."""
 
     def __init__(self, weights: Sequence[Any], biases: Sequence[Any] = ()):
@@ -52,11 +61,13 @@ class Group:
         if not self.native:
             return
         ends = np.cumsum([0, *(w.shape[0] for w in weights)]).tolist()
-        self.bounds, self.outputs, self.columns = tuple(pairwise(ends)), ends[-1], weights[0].shape[1]
+        self.parts = tuple(slice(*ends_) for ends_ in pairwise(ends))
+        self.outputs, self.columns = ends[-1], weights[0].shape[1]
         integer = any(w.integer for w in weights)
-        self.record = Record(projection.FIELDS, self.pairs, columns=self.columns, integer=integer, count=len(weights))
+        record = Record(projection.FIELDS, self.pairs, columns=self.columns, integer=integer, count=len(weights))
         matrices = [(w.address, address(b), w.shape[0], start) for (w, b), start in zip(self.pairs, ends, strict=False)]
-        self.record.append(matrices)
+        record.append(matrices)
+        self._describe(record)
         self.project, self.merge = projection.project.address, projection.merge.address
         self.norm: Norm | None = None
 
@@ -71,7 +82,7 @@ class Group:
         return input_bytes(rows, self.columns, threads) + aligned(4 * rows * self.outputs)
 
 
-class MLPPart:
+class MLPPart(Part):
     """A gated feed-forward."""
 
     def __init__(self, mlp: GatedMLP):
@@ -79,7 +90,7 @@ class MLPPart:
         if not self.native:
             return
         self.width, self.hidden = mlp.gate.shape
-        self.record = Record(
+        record = Record(
             feed_forward.FIELDS,
             mlp,
             hidden=self.hidden,
@@ -91,6 +102,7 @@ class MLPPart:
             integer_in=mlp.gate.integer or mlp.up.integer,
             integer_out=mlp.down.integer,
         )
+        self._describe(record)
         self.region = feed_forward.feed_forward.address
         self.call: tuple[Any, ...] = (None, None, 0)
 
@@ -109,13 +121,13 @@ class MLPPart:
         return feed_forward.feed_forward_bytes(rows, self.hidden, self.width, threads)
 
 
-class AttendPart:
+class AttendPart(Part):
     """Attention between its projections."""
 
     def __init__(self, parts: Heads):
         c, table = parts.config, parts.rotation
         self.width = c.heads * c.head_dim
-        self.record = Record(
+        record = Record(
             heads.FIELDS,
             parts,
             heads=c.heads,
@@ -133,6 +145,7 @@ class AttendPart:
             k_norm=weight(parts.k_norm),
             eps=eps(parts.q_norm),
         )
+        self._describe(record)
         if c.rope is not None:
             self.record.set("cos", address(table.cos))
             self.record.set("sin", address(table.sin))
@@ -141,11 +154,25 @@ class AttendPart:
         self.region = attend.attend.address
 
 
-class AttentionPart:
+class BranchPart(Part):
+    """Attention with its projections."""
+
+    def __init__(self, parts: AttentionBranch, heads: AttendPart):
+        self.native = parts.qkv.native and parts.o.native
+        if not self.native:
+            return
+        parts.qkv.set_norm(parts.before)
+        parts.o.set_norm(parts.after)
+        addresses = (parts.qkv.address, heads.address, parts.o.address)
+        self._describe(Record.of(attend.FIELDS, addresses, keep=(parts, heads)))
+        self.region = attend.branch.address
+
+
+class AttentionPart(Part):
     """Attention alone."""
 
     def __init__(self, heads: int, kv_heads: int, width: int, value_width: int, scale: float, softcap: float):
-        self.record = Record(
+        record = Record(
             attention.FIELDS,
             heads=heads,
             kv_heads=kv_heads,
@@ -156,10 +183,11 @@ class AttentionPart:
             out_row=heads * value_width,
             out_head=value_width,
         )
-        self.region = attend.attention_only.address
+        self._describe(record)
+        self.region = attend.attention_alone.address
 
 
-class LatentPart:
+class LatentPart(Part):
     """Latent attention between its projections."""
 
     def __init__(self, parts: Latents):
@@ -168,7 +196,7 @@ class LatentPart:
         if not self.native:
             return
         self.width, self.heads, self.widest = c.heads * c.value_dim, c.heads, max(c.nope_dim, c.latent)
-        self.record = Record(
+        record = Record(
             latent.FIELDS,
             parts,
             heads=c.heads,
@@ -191,17 +219,18 @@ class LatentPart:
             v_integer=parts.v_up.integer,
             out_row=c.latent,
         )
+        self._describe(record)
         self.region = latent.latent.address
 
 
-class DeltaPart:
+class DeltaPart(Part):
     """Gated DeltaNet between its projections."""
 
     def __init__(self, parts: Delta):
         c = parts.config
         conv = np.ascontiguousarray(parts.conv.T)
         key_head = np.ascontiguousarray(parts.key_head, np.int64)
-        self.record = Record(
+        record = Record(
             delta.FIELDS,
             (parts, conv, key_head),
             key_heads=c.key_heads,
@@ -212,10 +241,11 @@ class DeltaPart:
             eps=eps(parts.norm),
             key_head=address(key_head),
         )
+        self._describe(record)
         self.region = delta.gated_delta.address
 
 
-class ExpertsPart:
+class ExpertsPart(Part):
     """The routed experts of one layer. `table` holds the weights' addresses of those asked for so far."""
 
     def __init__(self, store: Any, activation: str):
@@ -223,7 +253,7 @@ class ExpertsPart:
         self._store, self._known = store, [None] * count
         self.table = np.zeros((count, 3), np.int64)
         gate = store.expert(0)[0]
-        self.record = Record(
+        record = Record(
             experts.FIELDS,
             experts=count,
             hidden=gate.shape[1],
@@ -231,6 +261,7 @@ class ExpertsPart:
             activation=CODE[activation],
             table=self.table.ctypes.data,
         )
+        self._describe(record)
         self.region = experts.experts.address
 
     def ask(self, ids: set[int]) -> bool:

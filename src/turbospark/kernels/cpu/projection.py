@@ -41,8 +41,8 @@ def products(record, source, quantised, out, add, thread, threads):
                     add_row(line, bias + 4 * start, line, stop - start)
 
 
-@callback
-def project(record, team, thread, threads):
+@kernel
+def projected(record, team, thread, threads):
     """out = norm(x) by every matrix."""
     rows, columns = get(record, ROWS), get(record, COLUMNS)
     norm, eps, integer = get(record, NORM), real(record, EPS), get(record, INTEGER)
@@ -52,8 +52,8 @@ def project(record, team, thread, threads):
     products(record, source, quantised, get(record, OUT), 0, thread, threads)
 
 
-@callback
-def merge(record, team, thread, threads):
+@kernel
+def merged(record, team, thread, threads):
     """out = x + norm(y by the one matrix)."""
     rows, columns, memory = get(record, ROWS), get(record, COLUMNS), get(record, MEMORY)
     x, out, norm = get(record, X), get(record, OUT), get(record, NORM)
@@ -72,6 +72,16 @@ def merge(record, team, thread, threads):
     products(record, source, quantised, sums, 0, thread, threads)
     wait(team, threads)
     add_normed(x, sums, norm, real(record, EPS), rows, outputs, out, thread, threads)
+
+
+@callback
+def project(record, team, thread, threads):
+    projected(record, team, thread, threads)
+
+
+@callback
+def merge(record, team, thread, threads):
+    merged(record, team, thread, threads)
 
 
 @kernel
