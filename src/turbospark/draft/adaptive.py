@@ -9,7 +9,7 @@ from turbospark.draft.base import Policy
 from turbospark.draft.costs import Costs
 
 HOPE = 0.7  # acceptance of a proposal before any was judged
-WEIGHT = 2.0  # judgements that an expectation counts for
+WEIGHT = 6.0  # judgements that an expectation counts for
 MEMORY, LONG_MEMORY = (
     0.94,
     0.99,
@@ -17,9 +17,10 @@ MEMORY, LONG_MEMORY = (
 MARGIN = 1.01  # proposals must promise this much over plain decoding
 PLAIN = 2  # plain rounds that come first, to be measured
 REFRESH = 128  # drafted rounds after which a plain one is measured again
+EXPLORE, EARLY, NEAR = (8, 24), 48, 0.9  # every so many drafted rounds, early and late, a block nearly as good is tried
 PROBE, PATIENCE = 2, (4, 32)  # proposals of a probe; plain rounds before the first one and before a late one
 # in plain steps: what may be lost before anything was gained, what gains may be staked again, what a plain round adds
-CREDIT, MOST_CREDIT, EARNED = 8.0, 16.0, 0.01
+CREDIT, MOST_CREDIT, EARNED = 6.0, 16.0, 0.01
 ROW, DRAFT = 0.05, 0.15  # first guesses: of one more row to verify, and of a draft, over a plain step
 
 
@@ -70,7 +71,7 @@ class Adaptive(Policy):
         self.drafts: dict[int, Costs] = {}  # by the number of requests that draft together
         self.everyone = Acceptance(longest, LONG_MEMORY)
         self.slots = [self._new() for _ in range(slots)]
-        self.credit, self.rounds, self.since_plain = CREDIT, 0, 0
+        self.credit, self.rounds, self.drafted, self.since_plain = CREDIT, 0, 0, 0
 
     def admit(self, slot: int) -> None:
         self.slots[slot] = self._new()
@@ -78,9 +79,12 @@ class Adaptive(Policy):
     def choose(self, slots: Sequence[int], most: Sequence[int], others: int = 0) -> list[int]:
         rows = len(slots) + others
         none = [0] * len(slots)
-        if self.rounds < PLAIN or rows not in self.verify or self.since_plain >= REFRESH:
+        known = self.verify.known(rows)
+        if self.rounds < PLAIN or not known or self.since_plain >= min(REFRESH, 16 * known):
             return none
-        most = [min(m, self.longest) for m in most]
+        # a cost is not guessed at more than twice the size of what was measured
+        reach = max(PROBE, (2 * self.verify.largest - rows) // len(slots))
+        most = [min(m, self.longest, reach) for m in most]
         counts = self._best(slots, most, rows)
         if not any(counts):
             counts = self._probe(slots, most)
@@ -102,11 +106,18 @@ class Adaptive(Policy):
         plain_before = rows in self.verify
         drafting = sum(count > 0 for count in asked)
         if drafting:
-            self._draft(drafting).learn(sum(asked), draft_s)
-        self.verify.learn(rows + sum(proposed), verify_s)
+            costs, count, plain = self._draft(drafting), sum(asked), self.verify(rows)
+            costs.learn(count, draft_s, costs(count) or DRAFT * plain)
+        total = rows + sum(proposed)
+        self.verify.learn(total, verify_s, self.verify(total))
         self.rounds += 1
+        self.drafted += any(proposed)
         self.since_plain = self.since_plain + 1 if any(proposed) else 0
-        cost = self._cost(asked, rows, sum(proposed)) if plain_before else 1.0
+        # what a round really took, but for a stall of the machine or a call that compiled
+        plain = self.verify(rows)
+        cost = (
+            min((draft_s + verify_s) / plain, 1 + 2 * self._cost(asked, rows, sum(proposed))) if plain_before else 1.0
+        )
         gain = 1 + sum(accepted) / len(slots) - cost
         self.credit = min(MOST_CREDIT, self.credit + (gain if any(asked) else EARNED))
         for slot, n, kept in zip(slots, proposed, accepted, strict=True):
@@ -118,8 +129,9 @@ class Adaptive(Policy):
             return
         slot.acceptance.learn(proposed, accepted)
         self.everyone.learn(proposed, accepted)
-        # what went well is tried again at once, what failed ever later
-        slot.patience = 0 if gain > 0 else min(max(2 * slot.patience, PATIENCE[0]), PATIENCE[1])
+        # what went well is tried again at once, what failed ever later, and sooner while there is credit to lose
+        longest = PATIENCE[1] if self.credit < CREDIT / 2 else 2 * PATIENCE[0]
+        slot.patience = 0 if gain > 0 else min(max(2 * slot.patience, PATIENCE[0]), longest)
         slot.idle = 0
 
     def _best(self, slots: Sequence[int], most: Sequence[int], rows: int) -> list[int]:
@@ -130,15 +142,20 @@ class Adaptive(Policy):
             for rate in self.slots[slot].acceptance.rates(expected)[:limit]:
                 chance *= rate
                 order.append((-chance, i))
-        counts, best = [0] * len(slots), [0] * len(slots)
-        tokens, record = float(len(slots)), len(slots) * MARGIN
+        counts, tokens = [0] * len(slots), float(len(slots))
+        options = []
         for chance, i in sorted(order):
             counts[i] += 1
             tokens -= chance
-            rate = tokens / self._cost(counts, rows)
-            if rate > record:
-                record, best = rate, list(counts)
-        return best
+            options.append((tokens / self._cost(counts, rows), list(counts)))
+        record, best = max(options, key=lambda option: option[0], default=(0.0, []))
+        if record <= len(slots) * MARGIN:
+            return [0] * len(slots)
+        if self.drafted % EXPLORE[self.drafted > EARLY]:
+            return best
+        # of those that promise about as much, the one whose cost is known least
+        near = [counts for rate, counts in options if rate >= NEAR * record]
+        return min(near, key=lambda counts: self.verify.known(rows + sum(counts)))
 
     def _probe(self, slots: Sequence[int], most: Sequence[int]) -> list[int]:
         """A few proposals for the request that has waited longest for its chance."""
