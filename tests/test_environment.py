@@ -5,10 +5,10 @@ import pytest
 from turbospark.environment import draft_block
 
 
-@pytest.mark.parametrize("name", ["TURBOSPARK_DFLASH_DRAFT", "TURBOSPARK_MTP_DRAFT"])
-def test_a_number_fixes_the_block_and_names_its_variable(name):
-    assert draft_block({name: "5"}) == (name, 5)
-    assert draft_block({name: "0"}) == (name, 0)
+@pytest.mark.parametrize(("name", "kind"), [("TURBOSPARK_DFLASH_DRAFT", "dflash"), ("TURBOSPARK_MTP_DRAFT", "mtp")])
+def test_a_number_fixes_the_block_and_names_its_variable(name, kind):
+    assert draft_block({name: "5"}) == (name, kind, 5)
+    assert draft_block({name: "0"}) == (name, kind, 0)
 
 
 @pytest.mark.parametrize("text", ["", "auto", "-1", "2.5", " 3", "\u0663"])
@@ -17,4 +17,10 @@ def test_anything_else_means_auto(text):
 
 
 def test_the_dflash_variable_comes_first():
-    assert draft_block({"TURBOSPARK_MTP_DRAFT": "2", "TURBOSPARK_DFLASH_DRAFT": "3"}) == ("TURBOSPARK_DFLASH_DRAFT", 3)
+    both = {"TURBOSPARK_MTP_DRAFT": "2", "TURBOSPARK_DFLASH_DRAFT": "3"}
+    assert draft_block(both) == ("TURBOSPARK_DFLASH_DRAFT", "dflash", 3)
+
+
+def test_a_variable_that_asks_for_proposals_goes_before_one_that_wants_none():
+    both = {"TURBOSPARK_MTP_DRAFT": "2", "TURBOSPARK_DFLASH_DRAFT": "0"}
+    assert draft_block(both) == ("TURBOSPARK_MTP_DRAFT", "mtp", 2)
