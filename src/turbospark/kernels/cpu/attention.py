@@ -9,8 +9,10 @@ row's result is the same in any tile, and the blocks of few rows can be shared o
 
 from __future__ import annotations
 
+from numba import literally
+
 from turbospark.kernels.cpu.attention_block import BLOCK, NOTHING, merge_row, mix, scores, weigh
-from turbospark.kernels.cpu.compile import kernel
+from turbospark.kernels.cpu.compile import call_address, callback, kernel
 from turbospark.kernels.cpu.elementwise import copy_row, divide_row, sigmoid_row, zero_row
 from turbospark.kernels.cpu.inputs import aligned
 from turbospark.kernels.cpu.record import get, load, put, real, store
@@ -20,8 +22,9 @@ QUERIES = 24  # of a tile, or one row's where a kv head has more of them
 
 FIELDS = (
     *("heads", "kv_heads", "key_width", "value_width", "window", "scale", "softcap"),
-    # a cache, as `Cached` describes it
-    *("element", "k", "v", "k_slot", "k_head", "k_row", "v_slot", "v_head", "v_row", "capacity"),
+    # a cache: the kernel for its numbers, their bytes; keys and values, with bytes from slot to slot, head to head and
+    # row to row; positions a slot has room for
+    *("kernel", "element", "k", "v", "k_slot", "k_head", "k_row", "v_slot", "v_head", "v_row", "capacity"),
     # rows; their slots, first and last positions seen, int64 each; out float32, floats from row to row and head to head
     *("rows", "slots", "first", "last", "out", "out_row", "out_head"),
     # 0, or where the first row's first gate lies, and floats from head to head
@@ -30,10 +33,10 @@ FIELDS = (
     *("q", "tiles", "tile_count", "split", "own", "own_size", "parts"),
 )
 HEADS, KV_HEADS, KEY_WIDTH, VALUE_WIDTH, WINDOW, SCALE, SOFTCAP = range(7)
-ELEMENT, K, V, K_SLOT, K_HEAD, K_ROW, V_SLOT, V_HEAD, V_ROW, CAPACITY = range(7, 17)
-ROWS, SLOTS, FIRST, LAST, OUT, OUT_ROW, OUT_HEAD, GATE, GATE_HEAD = range(17, 26)
-Q, TILES, TILE_COUNT, SPLIT, OWN, OWN_SIZE, PARTS = range(26, 33)
-CACHE_FIELDS = FIELDS[ELEMENT : CAPACITY + 1]
+KERNEL, ELEMENT, K, V, K_SLOT, K_HEAD, K_ROW, V_SLOT, V_HEAD, V_ROW, CAPACITY = range(7, 18)
+ROWS, SLOTS, FIRST, LAST, OUT, OUT_ROW, OUT_HEAD, GATE, GATE_HEAD = range(18, 27)
+Q, TILES, TILE_COUNT, SPLIT, OWN, OWN_SIZE, PARTS = range(27, 34)
+CACHE_FIELDS = FIELDS[KERNEL : CAPACITY + 1]
 
 # of a tile: its first row, how many, the first block and the one behind the last, blocks of the tiles before
 TILE_ROW, TILE_ROWS, TILE_BLOCK, TILE_END, TILE_BEFORE, TILE_FIELDS = range(6)
@@ -107,8 +110,8 @@ def begin(record, cache, rows, slots, positions, first, last, memory, size, thre
     cache: the address of CACHE_FIELDS. slots and positions int64 [rows]; first and last likewise, or 0: what a causal
     window lets each row see.
     """
-    for i in range(ELEMENT, CAPACITY + 1):
-        put(record, i, get(cache, i - ELEMENT))
+    for i in range(KERNEL, CAPACITY + 1):
+        put(record, i, get(cache, i - KERNEL))
     heads, kv_heads = get(record, HEADS), get(record, KV_HEADS)
     queries = max(QUERIES, heads // kv_heads)
     own = 4 * queries * (BLOCK + 2 * part_width(record)) + 4 * padded(get(record, KEY_WIDTH))
@@ -148,8 +151,9 @@ def place_queries(record, q):
 
 
 @kernel
-def _block(record, tile, head, block, line, part):
-    """The parts of all queries of a tile for one block; `line` is room for their scores."""
+def _block(element, record, tile, head, block, line, part):
+    """The parts of all queries of a tile for one block; `line` is room for their scores. element: a literal size."""
+    literally(element)
     group = get(record, HEADS) // get(record, KV_HEADS)
     row, count = get(tile, TILE_ROW), get(tile, TILE_ROWS)
     key_width, value_width = padded(get(record, KEY_WIDTH)), padded(get(record, VALUE_WIDTH))
@@ -160,23 +164,28 @@ def _block(record, tile, head, block, line, part):
     for i in range(row, row + count):
         low = min(low, max(0, get(first, i) - start))
         high = max(high, min(BLOCK, get(last, i) + 1 - start))
-    queries = count * group
-    width = part_width(record)
-    k_row, v_row = get(record, K_ROW), get(record, V_ROW)
-    if get(record, ELEMENT) == 2:
-        scores(2, q, queries, 4 * key_width, k, k_row, low, high, key_width, line)
-    else:
-        scores(4, q, queries, 4 * key_width, k, k_row, low, high, key_width, line)
+    queries, width = count * group, part_width(record)
+    scores(element, q, queries, 4 * key_width, k, get(record, K_ROW), low, high, key_width, line)
     scale, softcap = real(record, SCALE), real(record, SOFTCAP)
     for n in range(queries):
         i = row + n // group
         most = part + 4 * (n * width + value_width)
         own_low, own_high = max(0, get(first, i) - start), min(BLOCK, get(last, i) + 1 - start)
         weigh(line + 4 * BLOCK * n, own_low, own_high, scale, softcap, most, most + 4)
-    if get(record, ELEMENT) == 2:
-        mix(2, line, queries, v, v_row, low, high, value_width, part, 4 * width)
-    else:
-        mix(4, line, queries, v, v_row, low, high, value_width, part, 4 * width)
+    mix(element, line, queries, v, get(record, V_ROW), low, high, value_width, part, 4 * width)
+
+
+@callback
+def _block_of_halves(record, tile, head, block, line, part):
+    _block(2, record, tile, head, block, line, part)
+
+
+@callback
+def _block_of_floats(record, tile, head, block, line, part):
+    _block(4, record, tile, head, block, line, part)
+
+
+KERNELS = {2: _block_of_halves, 4: _block_of_floats}  # by the bytes of a cached number
 
 
 @kernel
@@ -229,7 +238,7 @@ def _tiles(record, thread, threads):
             queries = get(tile, TILE_ROWS) * group
             _begin(so_far, queries, width)
             for block in range(get(tile, TILE_BLOCK), get(tile, TILE_END)):
-                _block(record, tile, head, block, line, part)
+                call_address(get(record, KERNEL), (record, tile, head, block, line, part))
                 _merge(record, tile, block, queries, part, so_far)
             _finish(record, tile, head, queries, so_far)
         return
@@ -239,7 +248,8 @@ def _tiles(record, thread, threads):
         for block in range(get(tile, TILE_BLOCK), get(tile, TILE_END)):
             for head in range(kv_heads):
                 if item % threads == thread:
-                    _block(record, tile, head, block, line, get(record, PARTS) + 4 * item * most * width)
+                    part = get(record, PARTS) + 4 * item * most * width
+                    call_address(get(record, KERNEL), (record, tile, head, block, line, part))
                 item += 1
 
 

@@ -17,8 +17,9 @@ FIELDS = (
     # addresses of norms, 0 where there are none, and of the angles' tables, float32 [positions, pairs]
     *("q_norm", "k_norm", "eps", "cos", "sin", "pairs", "interleaved"),
 )
-QUERIES, KEYS, VALUES, QUERY_HEAD, POSITIONS = range(33, 38)
-Q_NORM, K_NORM, EPS, COS, SIN, PAIRS, INTERLEAVED = range(38, 45)
+_OWN = len(attention.FIELDS)
+QUERIES, KEYS, VALUES, QUERY_HEAD, POSITIONS = range(_OWN, _OWN + 5)
+Q_NORM, K_NORM, EPS, COS, SIN, PAIRS, INTERLEAVED = range(_OWN + 5, _OWN + 12)
 
 
 @kernel

@@ -24,9 +24,10 @@ FIELDS = (
     # memory for the inputs of these products, of all heads; and the mixtures float32 [rows, heads * value]
     *("inputs", "result"),
 )
-NOPE, ROPE, LATENT, VALUE, QUERIES, ROW, POSITIONS = range(33, 40)
-NORM, EPS, COS, SIN, INTERLEAVED = range(40, 45)
-K_UP, V_UP, K_INTEGER, V_INTEGER, INPUTS, RESULT = range(45, 51)
+_OWN = len(attention.FIELDS)
+NOPE, ROPE, LATENT, VALUE, QUERIES, ROW, POSITIONS = range(_OWN, _OWN + 7)
+NORM, EPS, COS, SIN, INTERLEAVED = range(_OWN + 7, _OWN + 12)
+K_UP, V_UP, K_INTEGER, V_INTEGER, INPUTS, RESULT = range(_OWN + 12, _OWN + 18)
 
 
 @kernel

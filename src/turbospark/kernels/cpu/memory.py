@@ -59,7 +59,7 @@ def rows_alone(array: Memory) -> int:
 
 
 def _layout(k: np.ndarray, v: np.ndarray) -> Record:
-    places = (k.itemsize, k.ctypes.data, v.ctypes.data)
+    places = (attention.KERNELS[k.itemsize].address, k.itemsize, k.ctypes.data, v.ctypes.data)
     return Record.of(attention.CACHE_FIELDS, (*places, *k.strides[:3], *v.strides[:3], k.shape[2]))
 
 

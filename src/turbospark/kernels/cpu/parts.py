@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from turbospark.kernels.cpu import attend, attention, delta, experts, feed_forward, heads, latent, projection
+from turbospark.kernels.cpu.compile import Callback
 from turbospark.kernels.cpu.elementary import CODE
 from turbospark.kernels.cpu.inputs import aligned, input_bytes
 from turbospark.kernels.cpu.linear import Weight, native
@@ -46,7 +48,12 @@ class HeadWeights:
 class Part:
     """A record and the region that reads it; sizes: bytes of scratch by (rows, threads), where no kernel plans it."""
 
-    region = 0
+    callback: Callback
+
+    @cached_property
+    def region(self) -> int:
+        """The kernel's address; it is compiled at its first use."""
+        return self.callback.address
 
     def _describe(self, record: Record) -> None:
         self.record, self.address, self.sizes = record, record.address, dict[tuple[int, int], int]()
@@ -68,8 +75,15 @@ class Group(Part):
         matrices = [(w.address, address(b), w.shape[0], start) for (w, b), start in zip(self.pairs, ends, strict=False)]
         record.append(matrices)
         self._describe(record)
-        self.project, self.merge = projection.project.address, projection.merge.address
         self.norm: Norm | None = None
+
+    @cached_property
+    def project(self) -> int:
+        return projection.project.address
+
+    @cached_property
+    def merge(self) -> int:
+        return projection.merge.address
 
     def set_norm(self, norm: Norm | None) -> None:
         if norm is not self.norm:
@@ -84,6 +98,8 @@ class Group(Part):
 
 class MLPPart(Part):
     """A gated feed-forward."""
+
+    callback = feed_forward.feed_forward
 
     def __init__(self, mlp: GatedMLP):
         self.native = all(isinstance(w, Weight) for w in (mlp.gate, mlp.up, mlp.down))
@@ -103,7 +119,6 @@ class MLPPart(Part):
             integer_out=mlp.down.integer,
         )
         self._describe(record)
-        self.region = feed_forward.feed_forward.address
         self.call: tuple[Any, ...] = (None, None, 0)
 
     def set_call(self, norm: Norm | None, after: Norm | None, residual: int) -> None:
@@ -123,6 +138,8 @@ class MLPPart(Part):
 
 class AttendPart(Part):
     """Attention between its projections."""
+
+    callback = attend.attend
 
     def __init__(self, parts: Heads):
         c, table = parts.config, parts.rotation
@@ -151,11 +168,12 @@ class AttendPart(Part):
             self.record.set("sin", address(table.sin))
             self.record.set("pairs", table.cos.shape[1])
             self.record.set("interleaved", table.interleaved)
-        self.region = attend.attend.address
 
 
 class BranchPart(Part):
     """Attention with its projections."""
+
+    callback = attend.branch
 
     def __init__(self, parts: AttentionBranch, heads: AttendPart):
         self.native = parts.qkv.native and parts.o.native
@@ -165,11 +183,12 @@ class BranchPart(Part):
         parts.o.set_norm(parts.after)
         addresses = (parts.qkv.address, heads.address, parts.o.address)
         self._describe(Record.of(attend.FIELDS, addresses, keep=(parts, heads)))
-        self.region = attend.branch.address
 
 
 class AttentionPart(Part):
     """Attention alone."""
+
+    callback = attend.attention_alone
 
     def __init__(self, heads: int, kv_heads: int, width: int, value_width: int, scale: float, softcap: float):
         record = Record(
@@ -184,11 +203,12 @@ class AttentionPart(Part):
             out_head=value_width,
         )
         self._describe(record)
-        self.region = attend.attention_alone.address
 
 
 class LatentPart(Part):
     """Latent attention between its projections."""
+
+    callback = latent.latent
 
     def __init__(self, parts: Latents):
         c, table = parts.config, parts.rotation
@@ -220,11 +240,12 @@ class LatentPart(Part):
             out_row=c.latent,
         )
         self._describe(record)
-        self.region = latent.latent.address
 
 
 class DeltaPart(Part):
     """Gated DeltaNet between its projections."""
+
+    callback = delta.gated_delta
 
     def __init__(self, parts: Delta):
         c = parts.config
@@ -242,11 +263,12 @@ class DeltaPart(Part):
             key_head=address(key_head),
         )
         self._describe(record)
-        self.region = delta.gated_delta.address
 
 
 class ExpertsPart(Part):
     """The routed experts of one layer. `table` holds the weights' addresses of those asked for so far."""
+
+    callback = experts.experts
 
     def __init__(self, store: Any, activation: str):
         count = len(store)
@@ -262,7 +284,6 @@ class ExpertsPart(Part):
             table=self.table.ctypes.data,
         )
         self._describe(record)
-        self.region = experts.experts.address
 
     def ask(self, ids: set[int]) -> bool:
         """Gets these experts ready; False where one has no native kernels."""

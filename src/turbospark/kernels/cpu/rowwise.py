@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from turbospark.kernels.cpu.attention import CAPACITY, ELEMENT, K_HEAD, K_ROW, K_SLOT, K
+from turbospark.kernels.cpu.attention import CAPACITY, ELEMENT, K_HEAD, K_ROW, K_SLOT, KERNEL, K
 from turbospark.kernels.cpu.compile import kernel
 from turbospark.kernels.cpu.elementwise import cache_row, copy_row, gate_row, sigmoid_row, softcap_row
 from turbospark.kernels.cpu.norms import l2_row, rms_row
@@ -59,6 +59,6 @@ def store(cache, values, heads, positions, slots):
     width = values.shape[1]
     for i in range(len(values)):
         row, head = i // heads, i % heads
-        place = positions[row] % get(cache, CAPACITY - ELEMENT) * get(cache, K_ROW - ELEMENT)
-        at = get(cache, K - ELEMENT) + slots[row] * get(cache, K_SLOT - ELEMENT) + head * get(cache, K_HEAD - ELEMENT)
-        cache_row(get(cache, 0), values.ctypes.data + 4 * i * width, at + place, width)
+        place = positions[row] % get(cache, CAPACITY - KERNEL) * get(cache, K_ROW - KERNEL)
+        at = get(cache, K - KERNEL) + slots[row] * get(cache, K_SLOT - KERNEL) + head * get(cache, K_HEAD - KERNEL)
+        cache_row(get(cache, ELEMENT - KERNEL), values.ctypes.data + 4 * i * width, at + place, width)
