@@ -11,7 +11,7 @@ from turbospark.errors import TurbosparkError
 
 @dataclass(frozen=True)
 class Settings:
-    """Defaults are those of the shipped SmolLM2 drafter. taps: trunk layers, spread over the depth if None.
+    """Defaults resemble the first SmolLM2 run (docs/training.md). taps: trunk layers, spread over the depth if None.
 
     steps or seconds: how long; with seconds the schedule follows the clock. draft_ids: size of the reduced
     vocabulary, 0 for all ids. soft: the share of the trunk's own distribution in the target. sequences: written in
