@@ -7,7 +7,8 @@ from math import exp, log
 
 COUNTED = 8  # measurements that count alike; later ones count for 1 / COUNTED at least
 SPIKE = log(1.5)  # a known size moves by no more at once, so that a stall of the machine is soon forgotten
-COLD = log(5)  # a first call that took so many times as long as expected is not believed
+COLD = log(2.5)  # a first call that took so many times as long as expected is not believed
+SLOWER = 0.5  # what a slower measurement counts for: other work on the machine only ever slows
 DRIFT = 0.1  # of a known size's step that is taken to be the machine's, and so every size's
 HOPE = 0.85  # of the rise between neighbours that a size between them is expected to show: it is tried sooner or later
 
@@ -34,10 +35,10 @@ class Costs:
             slow = expected > 0 and value - log(expected) > COLD
             self._logs[size] = log(expected) if slow else value
         elif count == 2:
-            first = self._firsts.pop(size)
-            self._logs[size] = min(value, first) if abs(value - first) > SPIKE else (value + first) / 2
+            self._logs[size] = min(value, self._firsts.pop(size))
         else:
             step = max(-SPIKE, min(SPIKE, value - self._logs[size])) / min(count, COUNTED)
+            step *= SLOWER if step > 0 else 1.0
             for other in self._sizes:
                 self._logs[other] += step if other == size else DRIFT * step
 
