@@ -161,6 +161,8 @@ def load(
     slots: int = 4,
     chunk: int = 256,
     drafter: str | os.PathLike[str] | None = None,
+    exact: bool = False,
+    threads: int | None = None,
     progress: Progress | None = None,
     note: Note | None = None,
 ) -> LanguageModel:
@@ -168,8 +170,9 @@ def load(
 
     max_context: positions a sequence may have; None takes the model's own, as far as memory goes. slots: requests
     that run at once. chunk: prompt rows of a step. drafter: "auto", "dflash", "mtp", "ngram", or the file or folder of
-    one; None allocates nothing. progress: called with bytes of weights opened, and of all. note: told of a drafter
-    that was found and does not fit.
+    one; None allocates nothing. exact: nothing is rounded below float32 on the way, whatever it costs. threads: of the
+    CPU kernels, for all models of this process; None leaves them at one for each core. progress: called with bytes of
+    weights opened, and of all. note: told of a drafter that was found and does not fit.
     """
     from turbospark.catalog import resolve
     from turbospark.footprint import choose_context
@@ -180,7 +183,7 @@ def load(
     for name, value in (("slots", slots), ("chunk", chunk)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise TurbosparkError("invalid_parameter", f"{name} must be an integer of at least 1, has {value!r}")
-    kernels = make_kernels(backend)
+    kernels = make_kernels(backend, exact, threads)
     checkpoint = open_checkpoint(resolve(path))
     config = read_config(checkpoint)
     context = choose_context(config, checkpoint.nbytes, read_memory(), max_context, slots, chunk).context

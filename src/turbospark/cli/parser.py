@@ -28,6 +28,7 @@ without --speculative, 0 for none. Exit status: 0 done, 2 an error, 130 stopped 
 INFO = """examples:
   turbospark info smollm2
   turbospark info model.gguf --max-context 32768
+  turbospark info --backend
   turbospark info folder/ --json
 
 Exit status: 0 it would run, 1 it would not (the reasons are listed), 2 it could not be opened."""
@@ -62,7 +63,8 @@ def _json(parser: Parser) -> None:
 
 
 def _info(info: Parser) -> None:
-    info.add_argument("model", metavar="MODEL", help=MODEL)
+    info.add_argument("model", metavar="MODEL", nargs="?", help=MODEL)
+    info.add_argument("--backend", action="store_true", help="what computes on this machine, and how; no model needed")
     info.add_argument("--max-context", metavar="N|auto", type=whole_or_auto, help=CONTEXT)
     _json(info)
 
@@ -106,6 +108,8 @@ def _run(run: Parser) -> None:
     )
     engine.add_argument("--prefill-chunk", metavar="N|auto", type=count_or_auto, help="prompt tokens a step")
     engine.add_argument("--backend", choices=("auto", *BACKENDS), default="auto", help="what computes (default: auto)")
+    engine.add_argument("--threads", metavar="N", type=whole, help="of the CPU kernels (default: one for each core)")
+    engine.add_argument("--exact", action="store_true", help="nothing is rounded below float32 on the way; slower")
     run.add_argument("--quiet", action="store_true", help="nothing but the answer, and errors")
 
 

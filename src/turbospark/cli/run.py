@@ -15,6 +15,7 @@ from turbospark.cli.output import Progress, note
 from turbospark.cli.speculation import Asked
 from turbospark.engine.params import SamplingParams
 from turbospark.errors import TurbosparkError
+from turbospark.kernels.cpu.progress import progress as compiling
 from turbospark.runtime import LanguageModel, load
 
 SAMPLING = (
@@ -48,6 +49,8 @@ def _load(args: Any, asked: Asked) -> LanguageModel:
     chunk = {} if args.prefill_chunk is None else {"chunk": args.prefill_chunk}
     tell_of = None if args.quiet else note
     options: dict[str, Any] = {"drafter": asked.drafter, "progress": progress, "note": tell_of, **chunk}
+    options |= {"exact": args.exact, "threads": args.threads}
+    compiling.quiet = args.quiet
     try:
         return load(path, args.backend, args.max_context, slots=1, **options)
     except TurbosparkError as error:

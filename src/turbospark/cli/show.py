@@ -23,12 +23,33 @@ OPENING = ("model_not_found", "file_missing", "file_unreadable", "hub_unreachabl
 def info(args: Any) -> int:
     from turbospark.summary import summarise
 
+    if args.backend:
+        return backend(args)
+    if args.model is None:
+        raise TurbosparkError("bad_arguments", "info needs a MODEL, or --backend", "turbospark info --help")
     summary = summarise(resolve(args.model, note), args.max_context)
     if args.json:
         _print_json(summary.as_json())
     else:
         _print_rows(plain(summary.path.name), _rows(summary))
     return 0 if summary.runs else 1
+
+
+def backend(args: Any) -> int:
+    """What computes on this machine."""
+    from turbospark.kernels.cpu.about import about
+
+    found = about()
+    if args.json:
+        _print_json(found)
+        return 0
+    ways: dict[str, list[str]] = {}
+    for format, way in found["kernels"].items():
+        ways.setdefault(way, []).append(format)
+    rows = [("instructions", found["level"]), ("threads", str(found["threads"])), ("keys, values", found["cache"])]
+    rows += [("kernels", f"{way}: {', '.join(formats)}") for way, formats in ways.items()]
+    _print_rows(found["backend"], iter([*rows, ("compiled", found["compiled"] or "kept nowhere")]))
+    return 0
 
 
 def probe(args: Any) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from turbospark.errors import TurbosparkError
@@ -12,16 +13,23 @@ if TYPE_CHECKING:
 BACKENDS = ("reference", "cpu")
 
 
-def make_kernels(backend: str = "auto") -> Kernels:
-    """The kernels of a backend; "auto" takes the quickest there is on this machine."""
+def make_kernels(backend: str = "auto", exact: bool = False, threads: int | None = None) -> Kernels:
+    """The kernels of a backend; "auto" takes the quickest there is on this machine.
+
+    exact: activations and caches stay float32. threads: of the CPU kernels of this process, from now on.
+    Raises `unknown_backend`, `bad_threads`.
+    """
     if backend not in ("auto", *BACKENDS):
         raise TurbosparkError(
             "unknown_backend", f"backend {backend!r} is not known; known: auto, {', '.join(BACKENDS)}"
         )
-    if backend == "cpu":
+    if backend == "cpu" or (backend == "auto" and find_spec("numba") is not None):
         from turbospark.kernels.cpu.backend import CpuKernels
+        from turbospark.kernels.cpu.threads import set_count
 
-        return CpuKernels()
+        if threads is not None:
+            set_count(threads)
+        return CpuKernels(exact)
     from turbospark.kernels.reference import ReferenceKernels
 
     return ReferenceKernels()

@@ -10,6 +10,7 @@ import numpy as np
 from turbospark import quant
 from turbospark.config.model import MoE
 from turbospark.kernels.cpu import delta, linear, rowwise, threads
+from turbospark.kernels.cpu.about import halves
 from turbospark.kernels.cpu.delta import commit
 from turbospark.kernels.cpu.elementary import CODE
 from turbospark.kernels.cpu.entries import (
@@ -22,7 +23,6 @@ from turbospark.kernels.cpu.entries import (
     enter_experts,
     enter_latent,
 )
-from turbospark.kernels.cpu.levels import level
 from turbospark.kernels.cpu.memory import Memory, Scratch, cached, keys_and_values, recurrent, rows_alone, zeros
 from turbospark.kernels.cpu.parts import (
     AttendPart,
@@ -72,8 +72,7 @@ class CpuKernels(ReferenceKernels):
         return zeros(shape)
 
     def cached(self, shape: tuple[int, ...]) -> Memory:
-        # float16 halves what attention reads, where the machine converts it
-        return cached(shape, halves=not self.exact and level() != "generic")
+        return cached(shape, halves(self.exact))
 
     # rows
 

@@ -18,9 +18,11 @@ import llvmlite
 import numba
 from llvmlite import ir
 from numba import extending, types
+from numba.core import event
 
 from turbospark import environment
 from turbospark.kernels.cpu.levels import level
+from turbospark.kernels.cpu.progress import progress
 
 intrinsic: Any = extending.intrinsic  # of `write(typing context, argument types)`, called without the context
 
@@ -49,6 +51,19 @@ def _cached() -> Iterator[bool]:
         yield path is not None
     finally:
         config.CACHE_DIR = before
+
+
+class _Passes(event.Listener):
+    """Hears of the passes of the compiler: none run for what comes from the cache."""
+
+    def on_start(self, event: Any) -> None:
+        progress.begins()
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
+event.register("numba:run_pass", _Passes())
 
 
 def kernel(function: Callable) -> Any:
