@@ -15,7 +15,7 @@ from turbospark.kernels.registry import BACKENDS
 MODEL = "an alias (see `turbospark list`), a GGUF file (any part of a split one), or a Hugging Face folder"
 
 RUN = """examples:
-  turbospark run smollm2 "What is the capital of France?"
+  turbospark run smollm2 "What is the capital of France, and what is it known for?"
   turbospark run smollm2                                    a chat; /help tells its commands
   turbospark run model.gguf --raw --max-new 40 "Once upon a time"
   cat question.txt | turbospark run model.gguf -
