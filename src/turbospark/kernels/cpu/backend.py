@@ -138,7 +138,7 @@ class CpuKernels(ReferenceKernels):
 
     def project(self, x: np.ndarray, norm: Norm | None, group: Any) -> list[np.ndarray]:
         if not group.native:
-            return super().project(x, norm, group.pairs)
+            return super().project(x, norm, group)
         rows = len(x)
         group.set_norm(norm)
         together = np.empty((1, rows * group.outputs), FLOAT)
@@ -227,9 +227,19 @@ class CpuKernels(ReferenceKernels):
     def experts(self, x: np.ndarray, ids: np.ndarray, weights: np.ndarray, store: Any, activation: str, base: Any):
         part = self._part(store, lambda store: ExpertsPart(store, activation))
         if not part.ask(set(ids.ravel().tolist())):
-            return super().experts(x, ids, weights, store, activation, base)
+            return self._one_by_one(x, ids, weights, store, activation, base)
         out = np.empty(x.shape, FLOAT)
         self._plan(enter_experts, part, address(base), x, ids, weights, out)
+        return out
+
+    def _one_by_one(self, x, ids, weights, store, activation: str, base) -> np.ndarray:
+        """Experts in formats without kernels: to the same bits, as other rows' experts go through the fused kernel."""
+        out = np.zeros_like(x) if base is None else base.copy()
+        for i, row in enumerate(x):
+            for expert, weight in zip(ids[i], weights[i], strict=True):
+                gate, up, down = store.expert(int(expert))
+                mlp = GatedMLP(gate, up, down, activation, lambda *_: None)
+                rowwise.add_scaled(super().gated_mlp(row[None], None, mlp), out[i : i + 1], weight)
         return out
 
     def _part(self, given: Any, make: Callable[[Any], Any]) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -76,6 +76,9 @@ class Group(Part):
         record.append(matrices)
         self._describe(record)
         self.norm: Norm | None = None
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        return iter(self.pairs)
 
     @cached_property
     def project(self) -> int:

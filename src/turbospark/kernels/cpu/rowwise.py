@@ -6,7 +6,7 @@ import numpy as np
 
 from turbospark.kernels.cpu.attention import CAPACITY, ELEMENT, K_HEAD, K_ROW, K_SLOT, KERNEL, K
 from turbospark.kernels.cpu.compile import kernel
-from turbospark.kernels.cpu.elementwise import cache_row, copy_row, gate_row, sigmoid_row, softcap_row
+from turbospark.kernels.cpu.elementwise import add_scaled_row, cache_row, copy_row, gate_row, sigmoid_row, softcap_row
 from turbospark.kernels.cpu.norms import l2_row, rms_row
 from turbospark.kernels.cpu.record import get
 from turbospark.kernels.cpu.rotation import rotate_row
@@ -51,6 +51,12 @@ def sigmoid(x, out):
 @kernel
 def softcap(x, out, cap):
     softcap_row(x.ctypes.data, cap, out.ctypes.data, x.size)
+
+
+@kernel
+def add_scaled(x, out, scale):
+    """out + x * scale, as routed experts are added."""
+    add_scaled_row(x.ctypes.data, scale, out.ctypes.data, x.size)
 
 
 @kernel
