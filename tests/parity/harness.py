@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import numpy as np
+import pytest
 
 from turbospark.cache.session import Session
 from turbospark.engine.loop import Engine
@@ -16,6 +17,10 @@ from turbospark.models.base import Model
 from turbospark.models.caches import MAX_BLOCK
 
 CHUNK = 32
+# every backend, as exact as it can be: what `turbospark.load` is given
+BACKENDS = pytest.mark.parametrize(
+    "backend", [{"backend": "reference"}, {"backend": "cpu", "exact": True}], ids=lambda given: given["backend"]
+)
 
 
 def difference(ours: np.ndarray, theirs: np.ndarray) -> float:

@@ -13,7 +13,16 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 import turbospark
-from tests.parity.harness import check_groupings, check_sees_noise, difference, feed, new_session, some_ids, with_noise
+from tests.parity.harness import (
+    BACKENDS,
+    check_groupings,
+    check_sees_noise,
+    difference,
+    feed,
+    new_session,
+    some_ids,
+    with_noise,
+)
 from tests.parity.llama_cpp import LlamaCpp, log_softmax, vocabulary
 from tests.tiny.deepseek2 import (
     GROUPED,
@@ -69,8 +78,8 @@ def transformers_logits(folder: Path) -> Logits:
     return logits
 
 
-def our_logits(path: Path) -> Logits:
-    return turbospark.load(path, "reference", CONTEXT).logits
+def our_logits(path: Path, backend: str = "reference", exact: bool = False) -> Logits:
+    return turbospark.load(path, backend, CONTEXT, exact=exact).logits
 
 
 def in_memory(config: Mapping[str, Any], made: Weights) -> Model:
@@ -80,9 +89,10 @@ def in_memory(config: Mapping[str, Any], made: Weights) -> Model:
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_logits_are_those_of_transformers(name, tmp_path):
+@BACKENDS
+def test_logits_are_those_of_transformers(name, backend, tmp_path):
     folder = write_hf(tmp_path / "hf", VARIANTS[name], weights(VARIANTS[name]))
-    ours, theirs = our_logits(folder), transformers_logits(folder)
+    ours, theirs = our_logits(folder, **backend), transformers_logits(folder)
     for length in (1, 2, 3, 16, 17, 51, 130):
         ids = some_ids(length, VOCAB, seed=length)
         assert difference(ours(ids), theirs(ids)) < LIMIT, f"{length} tokens"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import turbospark
-from tests.parity.harness import check_groupings, check_sees_noise, difference, some_ids, with_noise
+from tests.parity.harness import BACKENDS, check_groupings, check_sees_noise, difference, some_ids, with_noise
 from tests.parity.llama_cpp import LlamaCpp, log_softmax, vocabulary
 from tests.tiny import hf
 from tests.tiny.dense import write_dense_gguf
@@ -36,8 +36,8 @@ FLAGS = [True, True, False, True]  # as SHAPE's layer_types
 KINDS = {True: "sliding_attention", False: "full_attention"}
 
 
-def load(path: Path) -> turbospark.LanguageModel:
-    return turbospark.load(path, backend="reference")
+def load(path: Path, backend: str = "reference", exact: bool = False) -> turbospark.LanguageModel:
+    return turbospark.load(path, backend, exact=exact)
 
 
 def gguf(folder: Path, model: Any, **keys: Any) -> Path:
@@ -45,10 +45,11 @@ def gguf(folder: Path, model: Any, **keys: Any) -> Path:
     return write_dense_gguf(folder / "model.gguf", model, {**vocabulary(VOCAB), **SCALING, PATTERN: FLAGS, **keys})
 
 
+@BACKENDS
 @pytest.mark.parametrize("kind", MODELS)
-def test_every_position_agrees_with_transformers(kind: str, tmp_path: Path) -> None:
+def test_every_position_agrees_with_transformers(kind: str, backend: dict[str, Any], tmp_path: Path) -> None:
     theirs = tiny_gemma3(**MODELS[kind])
-    ours = load(hf.write(tmp_path, theirs))
+    ours = load(hf.write(tmp_path, theirs), **backend)
     ids = some_ids(max(LENGTHS), VOCAB)
     for length in LENGTHS:
         assert difference(ours.logits(ids[:length]), hf.logits(theirs, ids[:length])) < 1e-4

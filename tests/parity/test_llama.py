@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import turbospark
-from tests.parity.harness import check_groupings, check_sees_noise, difference, some_ids, with_noise
+from tests.parity.harness import BACKENDS, check_groupings, check_sees_noise, difference, some_ids, with_noise
 from tests.parity.llama_cpp import LlamaCpp, log_softmax, vocabulary
 from tests.tiny import hf
 from tests.tiny.dense import LAYER, gguf_arrays, write_dense_gguf
@@ -47,8 +47,8 @@ UNREAD_BY_LLAMA_CPP = {
 }
 
 
-def load(path: Path) -> turbospark.LanguageModel:
-    return turbospark.load(path, backend="reference")
+def load(path: Path, backend: str = "reference", exact: bool = False) -> turbospark.LanguageModel:
+    return turbospark.load(path, backend, exact=exact)
 
 
 def gguf(folder: Path, model: Any, scaling: dict[str, Any] | None = None, **tensors: np.ndarray) -> Path:
@@ -72,10 +72,11 @@ def llama3_factors(head_dim: int) -> np.ndarray:
     return np.asarray(factors, np.float32)
 
 
+@BACKENDS
 @pytest.mark.parametrize("kind", MODELS)
-def test_every_position_agrees_with_transformers(kind: str, tmp_path: Path) -> None:
+def test_every_position_agrees_with_transformers(kind: str, backend: dict[str, Any], tmp_path: Path) -> None:
     theirs = MODELS[kind]()
-    ours = load(hf.write(tmp_path, theirs))
+    ours = load(hf.write(tmp_path, theirs), **backend)
     ids = some_ids(max(LENGTHS), VOCAB)
     for length in LENGTHS:
         assert difference(ours.logits(ids[:length]), hf.logits(theirs, ids[:length])) < 1e-4

@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 
 import turbospark
-from tests.parity.harness import check_groupings, check_sees_noise, difference, in_pieces, some_ids, with_noise
+from tests.parity.harness import (
+    BACKENDS,
+    check_groupings,
+    check_sees_noise,
+    difference,
+    in_pieces,
+    some_ids,
+    with_noise,
+)
 from tests.parity.llama_cpp import LlamaCpp, log_softmax, vocabulary
 from tests.tiny import hf, mtp
 from tests.tiny.gguf_file import write_gguf
@@ -38,9 +46,10 @@ def write(path: Path, model: Any, extra: dict[str, np.ndarray] | None = None, **
 
 
 @KINDS
-def test_every_position_agrees_with_transformers(moe: bool, tmp_path: Path) -> None:
+@BACKENDS
+def test_every_position_agrees_with_transformers(moe: bool, backend: dict[str, Any], tmp_path: Path) -> None:
     theirs, ids = hf_model(moe), some_ids(max(LENGTHS), VOCAB)
-    ours = turbospark.load(hf.write(tmp_path, theirs), backend="reference")
+    ours = turbospark.load(hf.write(tmp_path, theirs), **backend)
     for length in LENGTHS:
         assert difference(ours.logits(ids[:length]), hf.logits(theirs, ids[:length])) < 2e-4
 
