@@ -188,10 +188,11 @@ def test_list_says_what_is_here_and_where(tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("argv", "heavy"),
     [
-        (["--help"], ["numpy", "ml_dtypes", "tokenizers", "jinja2", "huggingface_hub", "torch"]),
-        (["run", "--help"], ["numpy", "ml_dtypes", "tokenizers", "jinja2", "huggingface_hub", "torch"]),
+        (["--help"], ["numpy", "ml_dtypes", "tokenizers", "jinja2", "huggingface_hub", "torch", "numba"]),
+        (["run", "--help"], ["numpy", "ml_dtypes", "tokenizers", "jinja2", "huggingface_hub", "torch", "numba"]),
         (["info", "MODEL"], ["tokenizers", "jinja2", "huggingface_hub", "torch", "numba"]),
         (["probe", "MODEL"], ["tokenizers", "jinja2", "huggingface_hub", "torch", "numba"]),
+        (["list"], ["numpy", "tokenizers", "jinja2", "torch", "numba"]),
     ],
 )
 def test_quick_commands_import_nothing_heavy(model, argv, heavy):
@@ -213,3 +214,17 @@ def test_the_version_is_told(capsys):
     from turbospark import __version__
 
     assert shown(capsys, ["--version"]) == f"turbospark {__version__}\n"
+
+
+def test_info_tells_what_computes_here_without_a_model(capsys):
+    out = shown(capsys, ["info", "--backend"])
+    assert out.startswith("cpu\n")
+    assert "Q4_K" in out
+    told = json.loads(shown(capsys, ["info", "--backend", "--json"]))
+    assert told["threads"] >= 1
+    assert told["kernels"]["Q8_0"] == "8-bit activations"
+
+
+def test_info_without_a_model_says_what_it_needs(capsys):
+    assert main(["info"]) == 2
+    assert "info needs a MODEL, or --backend" in capsys.readouterr().err
