@@ -31,24 +31,32 @@ class Trunk:
     folder: Path
     family: str
     backend: str
+    threads: int | None = None
 
     def __post_init__(self) -> None:
-        self.lm = turbospark.load(write_trunk(self.folder, self.family), self.backend, slots=SLOTS, chunk=CHUNK)
+        path = write_trunk(self.folder, self.family)
+        self.lm = turbospark.load(path, self.backend, slots=SLOTS, chunk=CHUNK, threads=self.threads)
         self.model = self.lm.engine.model
         for name in ("dflash2", "dflash"):
             write_dflash(self.folder / name, dflash_config(self.lm.config, name == "dflash2"))
-        self.plain = cache(self._plain)
+        self._plain = cache(lambda temperatures, tokens: self.run(None, [("off", t) for t in temperatures], tokens))
 
-    def _plain(self, temperature: float, requests: int, tokens: int) -> list[list[int]]:
-        return self.answers(None, "off", temperature, requests, tokens)
+    def plain(self, temperature: float, requests: int, tokens: int) -> list[list[int]]:
+        """What plain decoding answers."""
+        return self._plain((temperature,) * requests, tokens)
 
     def answers(
         self, drafter: Drafter | None, proposals: Any, temperature: float, requests: int, tokens: int
     ) -> list[list[int]]:
-        """The outputs of requests that run at once, each with its own seed."""
-        engine = Engine(self.model, SLOTS, CHUNK, drafter)
-        fields = {"max_new": tokens, "temperature": temperature, "speculative": proposals, "ignore_eos": True}
-        asked = [engine.submit(p, params(self.model, seed=i, **fields)) for i, p in enumerate(PROMPTS[:requests])]
+        """The outputs of requests that run at once and are alike but for prompt and seed."""
+        return self.run(drafter, [(proposals, temperature)] * requests, tokens)
+
+    def run(self, drafter: Drafter | None, settings: Sequence[tuple[Any, float]], tokens: int) -> list[list[int]]:
+        """The outputs of requests that run at once, each with its own prompt, seed, proposals and temperature."""
+        engine, asked = Engine(self.model, SLOTS, CHUNK, drafter), []
+        for i, (proposals, temperature) in enumerate(settings):
+            fields = {"max_new": tokens, "temperature": temperature, "speculative": proposals, "ignore_eos": True}
+            asked.append(engine.submit(PROMPTS[i], params(self.model, seed=i, **fields)))
         while engine.busy:
             engine.step()
         self.stats = [request.stats for request in asked]
@@ -64,12 +72,13 @@ class Trunk:
         named = str(self.folder / name) if name.startswith("dflash") else name
         return load_drafter(named, self.model, self.lm.checkpoint, SLOTS, CHUNK)
 
-    def check(self, name: str, proposals: int, temperature: float, requests: int, tokens: int) -> None:
-        """Decodes with the drafter and holds the tokens to plain decoding's."""
-        expected = self.plain(temperature, requests, tokens)
-        got = self.answers(self.drafter(name, expected), proposals, temperature, requests, tokens)
-        assert got == expected, f"{self.family}, {name}, {proposals} proposals, T {temperature}, {requests} at once"
-        assert sum(stats.proposed for stats in self.stats) > 0
+    def check(self, name: str, settings: Sequence[tuple[int, float]], tokens: int) -> None:
+        """Decodes with the drafter, (proposals, temperature) for each request, and holds the tokens to plain ones."""
+        expected = self._plain(tuple(temperature for _, temperature in settings), tokens)
+        got = self.run(self.drafter(name, expected), settings, tokens)
+        assert got == expected, f"{self.family}, {name}, (proposals, temperature) {settings}"
+        assert all(len(answer) == tokens for answer in got)
+        assert all(stats.proposed > 0 for stats in self.stats)
 
 
 class Scripted(Oracle):

@@ -19,7 +19,8 @@ def trunks(tmp_path_factory):
 @pytest.mark.parametrize("setting", SAMPLE, ids=["one", "four", "fifteen"])
 @pytest.mark.parametrize(("family", "drafter"), PAIRS)
 def test_tokens_are_those_of_plain_decoding(trunks, family, drafter, setting):
-    trunks[family].check(drafter, *setting, TOKENS)
+    proposals, temperature, requests = setting
+    trunks[family].check(drafter, [(proposals, temperature)] * requests, TOKENS)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
