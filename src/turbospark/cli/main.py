@@ -51,6 +51,10 @@ def _dispatch(argv: Sequence[str]) -> int:
         from turbospark.cli.train import train
 
         return train(args)
+    if args.command == "bench":
+        from turbospark.cli.bench import bench
+
+        return bench(args)
     from turbospark.cli import show
 
     return {"info": show.info, "probe": show.probe, "list": show.aliases}[args.command](args)

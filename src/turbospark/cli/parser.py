@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from turbospark import __version__
-from turbospark.cli import train
+from turbospark.cli import bench, train
 from turbospark.cli.arguments import Parser, count_or_auto, number, speculative, text, whole, whole_or_auto
 from turbospark.errors import TurbosparkError
 from turbospark.kernels.registry import BACKENDS
@@ -118,6 +118,7 @@ COMMANDS = {
     "info": Command(_info, "what a model is and what it needs", INFO_ABOUT, INFO),
     "probe": Command(_probe, "whether a model would run", PROBE_ABOUT, PROBE),
     "train-drafter": Command(train.flags, train.HELP, train.ABOUT, train.EPILOG),
+    "bench": Command(bench.flags, bench.HELP, bench.ABOUT, bench.EPILOG),
     "list": Command(_json, "the models known by name", LIST_ABOUT, LIST),
 }
 
