@@ -8,6 +8,7 @@ import turbospark
 from tests.tiny.dense import write_dense_gguf
 from tests.tiny.hf import write
 from tests.tiny.llama import tiny_llama
+from tests.tiny.qwen3_5 import hf_model, write_qwen_gguf
 from turbospark.errors import TurbosparkError
 from turbospark.train.trunk import open_trunk
 
@@ -15,8 +16,11 @@ torch.set_num_threads(1)
 IDS = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8]
 
 
-@pytest.fixture(params=["gguf", "hf", "llama3 in hf"])
+@pytest.fixture(params=["gguf", "hf", "llama3 in hf", "qwen3_5 gguf", "qwen3_5 hf"])
 def path(request, tmp_path):
+    if "qwen" in request.param:
+        model = hf_model(False)
+        return write(tmp_path / "m", model) if "hf" in request.param else write_qwen_gguf(tmp_path / "m.gguf", model)
     model = tiny_llama("llama3" if "llama3" in request.param else "default")
     return write_dense_gguf(tmp_path / "m.gguf", model) if request.param == "gguf" else write(tmp_path / "m", model)
 
@@ -48,3 +52,8 @@ def test_a_layer_that_is_not_plain_is_refused(tmp_path):
     path = write(tmp_path / "m", tiny_llama(attention_bias=True))
     with pytest.raises(TurbosparkError, match="cannot be trained on"):
         open_trunk(path)
+
+
+def test_a_mixture_is_refused(tmp_path):
+    with pytest.raises(TurbosparkError, match="cannot be trained on"):
+        open_trunk(write_qwen_gguf(tmp_path / "m.gguf", hf_model(True)))

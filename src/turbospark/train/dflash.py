@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from turbospark.draft.dflash_config import DFlashConfig, DFlashLayer
 from turbospark.kernels.rotation import table
-from turbospark.train.trunk import rms
+from turbospark.train.layers import rms
 
 
 class Blocks(NamedTuple):

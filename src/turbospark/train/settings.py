@@ -7,6 +7,7 @@ from typing import Any
 
 from turbospark.config.model import ModelConfig
 from turbospark.errors import TurbosparkError
+from turbospark.train.trunk import attention_of
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def spread_taps(layers: int) -> tuple[int, ...]:
 
 def drafter_config(settings: Settings, trunk: ModelConfig, mask_id: int, fingerprint: str) -> dict[str, Any]:
     """The config.json of the published layout."""
-    mixer = trunk.layers[0].mixer
+    mixer = attention_of(trunk)
     taps = settings.taps or spread_taps(len(trunk.layers))
     outside = [t for t in taps if not 0 <= t < len(trunk.layers)]
     if outside:
