@@ -8,6 +8,7 @@ TURBOSPARK_PROVE_TOKENS and TURBOSPARK_PROVE_BACKENDS (separated by commas) chan
 """
 
 import os
+from itertools import product
 
 import pytest
 
@@ -19,15 +20,13 @@ MOST = 15  # proposals
 TOGETHER = [[(1 + (r + 5 * i) % MOST, TEMPERATURES[(r + i) % 3]) for i in range(3)] for r in range(MOST)]
 TRUNKS: dict[tuple[str, str], Trunk] = {}
 
-pytestmark = [
-    pytest.mark.prove,
-    pytest.mark.parametrize(
-        ("trunk", "drafter"),
-        [((family, backend), drafter) for backend in BACKENDS for family, drafter in PAIRS],
-        indirect=["trunk"],
-        ids=[f"{backend}-{family}-{drafter}" for backend in BACKENDS for family, drafter in PAIRS],
-    ),
-]
+pytestmark = pytest.mark.prove
+everywhere = pytest.mark.parametrize(
+    ("trunk", "drafter"),
+    [((family, backend), drafter) for backend in BACKENDS for family, drafter in PAIRS],
+    indirect=["trunk"],
+    ids=[f"{backend}-{family}-{drafter}" for backend in BACKENDS for family, drafter in PAIRS],
+)
 
 
 @pytest.fixture
@@ -39,15 +38,18 @@ def trunk(request, tmp_path_factory):
     return TRUNKS[key]
 
 
+@everywhere
 @pytest.mark.parametrize("temperature", TEMPERATURES)
-def test_one_request_gets_the_tokens_of_plain_decoding(trunk, drafter, temperature):
-    for proposals in range(1, MOST + 1):
-        trunk.check(drafter, [(proposals, temperature)], TOKENS)
+@pytest.mark.parametrize("proposals", range(1, MOST + 1))
+def test_one_request_gets_the_tokens_of_plain_decoding(trunk, drafter, proposals, temperature):
+    trunk.check(drafter, [(proposals, temperature)], TOKENS)
 
 
-def test_three_at_once_get_the_tokens_of_plain_decoding(trunk, drafter):
-    assert {setting for run in TOGETHER for setting in run} == {
-        (n, t) for n in range(1, MOST + 1) for t in TEMPERATURES
-    }
-    for settings in TOGETHER:
-        trunk.check(drafter, settings, TOKENS)
+@everywhere
+@pytest.mark.parametrize("settings", TOGETHER, ids=lambda settings: "+".join(f"{n}@{t}" for n, t in settings))
+def test_three_at_once_get_the_tokens_of_plain_decoding(trunk, drafter, settings):
+    trunk.check(drafter, settings, TOKENS)
+
+
+def test_every_setting_is_among_those_of_three_at_once():
+    assert {setting for run in TOGETHER for setting in run} == set(product(range(1, MOST + 1), TEMPERATURES))
