@@ -20,6 +20,9 @@ MAY = {
     "models": {"errors", "config", "quant", "kernels", "cache", "layers"},
     "draft": {"errors", "config", "formats", "quant", "kernels", "cache", "layers", "models"},
     "tokenizer": {"errors", "formats"},
+    "store": {
+        *("errors", "environment", "units", "config", "quant", "formats", "kernels", "models", "draft", "summary"),
+    },
     "engine": {"errors", "kernels", "cache", "models", "draft"},
 }
 EDGE = {"cli", "train", "bench", "drafters"}  # they may import anything, and nothing above imports them

@@ -1,4 +1,4 @@
-"""What a user may call a model: an alias, a GGUF file, an HF folder."""
+"""What a user may call a model: an alias, an install, a GGUF file, an HF folder."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from turbospark.errors import TurbosparkError
+from turbospark.store.home import installed, installs
 from turbospark.units import size
 
 Note = Callable[[str], None]
@@ -44,7 +45,8 @@ ALIASES = {
 
 
 def resolve(model: str | os.PathLike[str], note: Note | None = None) -> Path:
-    """The path of a model. An alias that is not here yet is fetched from the hub; `note` is told before that.
+    """The path of a model; an install goes before an alias of the same name. An alias that is not here yet is fetched
+    from the hub; `note` is told before that.
 
     Raises `model_not_found`, `file_unreadable`, `hub_unreachable`.
     """
@@ -58,10 +60,13 @@ def resolve(model: str | os.PathLike[str], note: Note | None = None) -> Path:
             return path
     except OSError as error:  # no permission on the way to it, or no possible name
         raise TurbosparkError("file_unreadable", f"{str(model)!r} cannot be looked up: {error.strerror}") from None
+    if (install := installed(str(model))) is not None:
+        return install
     alias = ALIASES.get(str(model))
     if alias is None:
         message = f"{str(model)!r} is neither a file, a folder nor an alias"
-        raise TurbosparkError("model_not_found", message, f"aliases: {', '.join(sorted(ALIASES))}")
+        known = sorted({*ALIASES, *(name for name, _ in installs())})
+        raise TurbosparkError("model_not_found", message, f"aliases: {', '.join(known)}")
     return present(alias) or fetch(alias, note)
 
 

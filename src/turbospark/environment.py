@@ -34,3 +34,8 @@ def cpu_level(environment: Mapping[str, str] = os.environ) -> str | None:
 def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
     """Where compiled kernels are kept: turbospark/ below XDG_CACHE_HOME, which is ~/.cache unless set."""
     return Path(environment.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "turbospark"
+
+
+def home(environment: Mapping[str, str] = os.environ) -> Path:
+    """Where installs are kept: TURBOSPARK_HOME, which is ~/.turbospark unless set."""
+    return Path(environment.get("TURBOSPARK_HOME") or "~/.turbospark").expanduser()

@@ -59,6 +59,7 @@ class EndToken:
 class Summary:
     """config, parameters, footprint and tokenizer are None where they could not be known; `problems` then say why.
 
+    install: whether it is one; `kind` is then that of its source. drafter: whether one was added to it.
     tokenizer: whether there is one. chat_template and end_tokens are None without.
     """
 
@@ -77,6 +78,8 @@ class Summary:
     chat_template: bool | None
     end_tokens: tuple[EndToken, ...] | None
     problems: tuple[Problem, ...]
+    install: bool = False
+    drafter: bool = False
 
     @property
     def runs(self) -> bool:
@@ -97,7 +100,7 @@ class Summary:
 
 
 def summarise(path: str | os.PathLike[str], max_context: int | None = None, chunk: int = 256) -> Summary:
-    """The summary of a GGUF file or HF folder, for one sequence at a time.
+    """The summary of a GGUF file, HF folder or install, for one sequence at a time.
 
     Only headers, configuration and small vectors are read. Raises what opening raises; everything after that is
     listed in `problems`.
@@ -132,6 +135,8 @@ def summarise(path: str | os.PathLike[str], max_context: int | None = None, chun
         None if tokenizer is None else tokenizer.has_chat_template,
         None if tokenizer is None else _end_tokens(tokenizer),
         tuple(problems),
+        checkpoint.manifest is not None,
+        checkpoint.drafter is not None,
     )
 
 
@@ -191,7 +196,7 @@ def _stored(tensors: Iterable[TensorInfo]) -> tuple[Stored, ...]:
 
 
 def _architecture(checkpoint: Checkpoint) -> str:
-    key = "general.architecture" if checkpoint.kind == "gguf" else "model_type"
+    key = {"gguf": "general.architecture", "hf": "model_type", "install": "family"}[checkpoint.kind]
     declared = checkpoint.metadata.get(key)
     return declared if isinstance(declared, str) else shown(declared)
 

@@ -6,9 +6,10 @@ from turbospark.runtime import LanguageModel
 
 
 @pytest.fixture(autouse=True)
-def _no_variables(monkeypatch):
+def _no_variables(monkeypatch, tmp_path):
     for name in DRAFTS:
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TURBOSPARK_HOME", str(tmp_path / "home"))
 
 
 @pytest.fixture

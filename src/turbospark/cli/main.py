@@ -55,9 +55,11 @@ def _dispatch(argv: Sequence[str]) -> int:
         from turbospark.cli.bench import bench
 
         return bench(args)
-    from turbospark.cli import show
+    from turbospark.cli import show, store
 
-    return {"info": show.info, "probe": show.probe, "list": show.aliases}[args.command](args)
+    commands = {"info": show.info, "probe": show.probe, "list": show.aliases}
+    commands |= {"import": store.import_, "pull": store.pull, "verify": store.verify, "rm": store.remove}
+    return commands[args.command](args)
 
 
 def _prepare_streams() -> None:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from turbospark import __version__
-from turbospark.cli import bench, train
+from turbospark.cli import bench, store, train
 from turbospark.cli.arguments import Parser, count_or_auto, number, speculative, text, whole, whole_or_auto
 from turbospark.errors import TurbosparkError
 from turbospark.kernels.registry import BACKENDS
 
-MODEL = "an alias (see `turbospark list`), a GGUF file (any part of a split one), or a Hugging Face folder"
+MODEL = "an alias (see `turbospark list`), an install, a GGUF file (any part of a split one), or a Hugging Face folder"
 
 RUN = """examples:
   turbospark run smollm2 "What is the capital of France, and what is it known for?"
@@ -117,6 +117,10 @@ COMMANDS = {
     "run": Command(_run, "answer a prompt, or chat", RUN_ABOUT, RUN),
     "info": Command(_info, "what a model is and what it needs", INFO_ABOUT, INFO),
     "probe": Command(_probe, "whether a model would run", PROBE_ABOUT, PROBE),
+    "import": Command(store.import_flags, "copy a model into an install", store.IMPORT_ABOUT, store.IMPORT),
+    "pull": Command(store.pull_flags, "fetch a model from the hub", store.PULL_ABOUT, store.PULL),
+    "verify": Command(store.verify_flags, "whether an install is whole", store.VERIFY_ABOUT, store.VERIFY),
+    "rm": Command(store.remove_flags, "delete an install", store.REMOVE_ABOUT, store.REMOVE),
     "train-drafter": Command(train.flags, train.HELP, train.ABOUT, train.EPILOG),
     "bench": Command(bench.flags, bench.HELP, bench.ABOUT, bench.EPILOG),
     "list": Command(_json, "the models known by name", LIST_ABOUT, LIST),

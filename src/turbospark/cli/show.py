@@ -6,11 +6,14 @@ import json
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from turbospark.catalog import ALIASES, present, resolve
 from turbospark.cli.output import note, plain
 from turbospark.errors import TurbosparkError
+from turbospark.formats.install_names import MANIFEST
+from turbospark.store.home import installs, size_of
 from turbospark.units import size
 
 if TYPE_CHECKING:
@@ -74,10 +77,13 @@ def probe(args: Any) -> int:
 
 
 def aliases(args: Any) -> int:
-    found = [(alias, present(alias)) for _, alias in sorted(ALIASES.items())]
+    made = list(installs())
+    # an install goes before an alias of the same name
+    found = [(alias, present(alias)) for name, alias in sorted(ALIASES.items()) if name not in dict(made)]
     if args.json:
         _print_json(
-            [
+            [_install_json(*install) for install in made]
+            + [
                 {
                     "name": alias.name,
                     "about": alias.about,
@@ -91,6 +97,9 @@ def aliases(args: Any) -> int:
             ]
         )
         return 0
+    for name, folder in made:
+        print(f"{name:<12}{plain(about_install(folder))}, {size(size_of(folder))}")
+        print(" " * 12 + plain(str(folder)))
     for alias, path in found:
         print(f"{alias.name:<12}{alias.about}, {size(alias.nbytes if path is None else path.stat().st_size)}")
         absent = f"not here; `turbospark run {alias.name}` fetches it from huggingface.co/{alias.repository}"
@@ -98,9 +107,25 @@ def aliases(args: Any) -> int:
     return 0
 
 
+def about_install(folder: Path) -> str:
+    """What its manifest says it was made of; nothing else of it is read."""
+    try:
+        model = json.loads((folder / MANIFEST).read_bytes())["modelID"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return "a damaged install (`turbospark verify` tells more)"
+    return f"install of {model}"
+
+
+def _install_json(name: str, folder: Path) -> dict[str, Any]:
+    """As an alias is shown; it came from no package, and no repository is known."""
+    here = {"present": True, "path": str(folder), "nbytes": size_of(folder)}
+    return {"name": name, "about": about_install(folder), **here, "package": None, "repository": None}
+
+
 def _rows(s: Summary) -> Iterator[tuple[str, str]]:
     yield "path", plain(str(s.path)) + (f" and {s.files - 1} more files" if s.files > 1 else "")
-    kind = {"gguf": "GGUF", "hf": "Hugging Face folder"}[s.kind]
+    kind = {"gguf": "GGUF", "hf": "Hugging Face folder", "install": "install"}[s.kind]
+    kind = f"install of a {kind}" if s.install and s.kind != "install" else kind
     yield "format", f"{kind}, {s.files} file{'s' * (s.files != 1)}, {size(s.nbytes)} in {s.tensors} tensors"
     yield "family", (f"{s.config.family}, declared as " if s.config else "not known: ") + plain(s.architecture)
     if s.parameters is not None:
@@ -118,6 +143,8 @@ def _rows(s: Summary) -> Iterator[tuple[str, str]]:
         sum_of = f"{size(f.weights)} weights + {size(f.cache)} cache + about {size(f.working)} to work"
         yield "memory", f"{sum_of} = {size(f.total)} at {f.context} positions"
         yield "memory", f"{size(s.memory.available)} of {size(s.memory.total)} may be used"
+    if s.drafter:
+        yield "drafter", "one was added to it"
     if s.tokenizer is not None:
         yield "tokenizer", "yes" if s.tokenizer else "none: works on token ids alone"
     if s.tokenizer:

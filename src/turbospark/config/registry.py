@@ -7,6 +7,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
+from turbospark.config import install
 from turbospark.config.keys import Keys
 from turbospark.config.model import ModelConfig
 from turbospark.config.quantization import scale_block
@@ -38,7 +39,7 @@ HF_FAMILIES = {
 def read_config(checkpoint: Any) -> ModelConfig:
     """The config of an opened checkpoint; an unknown architecture is refused by name."""
     where = str(checkpoint.path.name)
-    config = from_gguf(checkpoint, where) if checkpoint.kind == "gguf" else from_hf(checkpoint, where)
+    config = READERS[checkpoint.kind](checkpoint, where)
     return replace(config, generation=dict(checkpoint.generation_config or {}))
 
 
@@ -71,6 +72,14 @@ def from_hf(checkpoint: Any, where: str) -> ModelConfig:
         declared = {"model_type": kind, **text, **whole}
     keys = Keys(declared, where + "/config.json")
     return replace(_module(family).from_hf(keys), scale_block=scale_block(keys))
+
+
+def from_install(checkpoint: Any, where: str) -> ModelConfig:
+    """An install that says nothing but `arch`."""
+    return install.from_arch(checkpoint.metadata, where + "/manifest.json: arch", checkpoint.tokenizer_config or {})
+
+
+READERS = {"gguf": from_gguf, "hf": from_hf, "install": from_install}
 
 
 def _declared(metadata: Mapping[str, Any], architecture: str) -> dict[str, Any]:

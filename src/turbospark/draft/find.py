@@ -38,6 +38,9 @@ class Found:
 
 def search(kind: str, trunk: Checkpoint, config: ModelConfig) -> Iterator[Found]:
     """The drafters of a kind that a model comes with, the nearest first."""
+    given = added(trunk)
+    if given is not None and given.kind == kind:
+        yield given
     if kind == "mtp":
         if mtp_names.present(trunk, config):
             yield Found("mtp", trunk)
@@ -57,8 +60,16 @@ def opened(path: Path, config: ModelConfig) -> Found:
         return Found("dflash", checkpoint, PREFIX)
     if mtp_names.present(checkpoint, config):
         return Found("mtp", checkpoint)
+    if (given := added(checkpoint)) is not None:
+        return given
     message = f"{path} is no drafter: it has no tensor fc.weight (DFlash), mtp.fc.weight or nextn.eh_proj.weight (MTP)"
     raise TurbosparkError("no_drafter", message, "name a DFlash folder, or a GGUF file of architecture dflash")
+
+
+def added(install: Checkpoint) -> Found | None:
+    """The drafter that was added to an install, None for none."""
+    drafter = install.drafter
+    return None if drafter is None else Found("dflash" if _has_fuse(drafter) else "mtp", drafter)
 
 
 def beside(model: Path) -> list[Path]:

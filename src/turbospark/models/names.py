@@ -22,16 +22,24 @@ HF_LAYER = {
     "ffn_gate_up_exps": "mlp.experts.gate_up_proj",
     "ffn_down_exps": "mlp.experts.down_proj",
 }
+# what installs with names of their own call otherwise than HF
+INSTALL_LAYER = {
+    "attn_kv_a_mqa": "self_attn.kv_a_proj",
+    "attn_kv_a_norm": "self_attn.kv_a_norm",
+    "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
+    "ffn_up_shexp": "mlp.shared_expert.up_proj",
+    "ffn_down_shexp": "mlp.shared_expert.down_proj",
+}
 HF_PREFIXES = ("model.", "model.language_model.", "language_model.model.", "")
 _BLOCK = re.compile(r"blk\.(\d+)\.(.+?)(\.weight|\.bias|)")
 _EXPERT = re.compile(r"ffn_(gate|up|down)_exps\.(\d+)")
 
 
 def locator(kind: str, family: Mapping[str, str]) -> Callable[[str], Iterable[str]]:
-    """canonical name -> the names a file of this kind ("gguf" or "hf") may use, most likely first."""
+    """canonical name -> the names a file of this kind ("gguf", "hf" or "install") may use, most likely first."""
     if kind == "gguf":
         return lambda name: (name,)
-    layer = {**HF_LAYER, **family}
+    layer = {**HF_LAYER, **family, **(INSTALL_LAYER if kind == "install" else {})}
 
     def hf(name: str) -> Iterable[str]:
         stem, dot, suffix = name.rpartition(".")
