@@ -49,7 +49,7 @@ def read_install(folder: str | Path) -> Checkpoint:
         if twice := next((name for name in experts if name in tensors), None):
             raise TurbosparkError("bad_install", f"{folder}: tensor {shown(twice)} is in {WEIGHTS} and in {LAYOUT}")
         tensors, maps = tensors | experts, maps | layers
-    optional = lambda name: read_object(folder / name) if name in manifest.files else None
+    optional = lambda name: read_object(folder / name) if (folder / name).exists() else None
     whole = Checkpoint(
         "install" if manifest.source is None else manifest.source.kind,  # type: ignore[arg-type]
         folder,
