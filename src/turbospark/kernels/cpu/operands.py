@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from turbospark.kernels.cpu.codes import BLOCK, CHUNK, Codes, Decoded, Row
-from turbospark.kernels.cpu.vector import F32, I64, Emit, Value
+from turbospark.kernels.cpu.vector import I64, Emit, Value
 
 FIELDS = ("kernel", "data", "rows", "columns", "stride", "scales", "biases", "integer")  # of a weight, int64 each
 ARGUMENTS = ("weight", "x", "xq", "rows", "y", "y_stride", "start", "stop", "add")  # of a kernel, int64 each
@@ -26,12 +26,12 @@ class Operands:
         return self.e.at(self._field["data"], self.e.times(n, self._field["stride"]))
 
     def put(self, value: Value, m: Value, n: Value) -> None:
-        """y[m, n] = or += value."""
+        """y[m, n] and those behind it = or += value, a float or a vector of them."""
         e = self.e
         at = e.at(self._y, e.times(e.b.add(e.b.mul(m, self._y_stride), n), 4))
         with e.b.if_else(self._adds) as (adds, writes):
             with adds:
-                e.store(e.b.fadd(e.load(F32, at), value), at)
+                e.store(e.b.fadd(e.load(value.type, at), value), at)
             with writes:
                 e.store(value, at)
 

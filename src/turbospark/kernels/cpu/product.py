@@ -11,7 +11,7 @@ added in one fixed tree. One or two rows keep their sums in registers; more rows
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from llvmlite import ir
@@ -43,6 +43,13 @@ def product(typingctx, format, weight, x, xq, rows, y, y_stride, start, stop, ad
 
 
 Step = tuple[Value, Callable[[Value, Value, Value], Decoded], Value, int]  # how many, decoder, records, their size
+
+
+def _quads(e: Emit, width: Value) -> list[tuple[int, Value, Value]]:
+    """Things taken in fours and then one by one: how many together, the first, and how often."""
+    fours = e.b.sdiv(width, e.number(4))
+    done = e.times(fours, 4)
+    return [(4, e.number(0), fours), (1, done, e.b.sub(width, done))]
 
 
 class _Product:
@@ -79,7 +86,7 @@ class _Product:
                         record = e.at(records, e.at(e.times(step, groups * size), group * size))
                         e.b.store(self._added(decoded, record, size, e.b.load(acc)), acc)
             for group, acc in enumerate(sums):
-                self._put(e.b.load(acc), e.number(group * beside), n, certain=True)
+                self._put([e.b.load(acc)], e.number(group * beside), n, certain=True)
 
     def _many_rows(self, beside: int) -> None:
         """Sums in memory near by: each decoded chunk of a weight row meets all rows of a tile."""
@@ -89,11 +96,11 @@ class _Product:
         sums = e.variable(kind, TILE_N * height)
         ahead = e.b.sub(operands.row(e.number(TILE_N)), operands.row(e.number(0)))
         place = lambda i, group: e.b.gep(sums, [e.b.add(e.times(i, height), group)])
+        with e.loop(e.number(TILE_N * height)) as i:
+            e.b.store(ir.Constant(kind, None), e.b.gep(sums, [i]))
         with e.tiles(operands.count, TILE_N) as (n0, width):
             n0 = e.b.add(n0, operands.start)
             with e.tiles(groups, height) as (first, count_here):
-                with e.loop(width) as i, e.loop(count_here) as group:
-                    e.b.store(ir.Constant(kind, None), place(i, group))
                 for count, decode, records, size in self._steps(groups, beside):
                     with e.loop(count) as step, e.loop(width) as i:
                         decoded = self._spread(decode(e.b.add(n0, i), step, ahead), beside)
@@ -102,21 +109,26 @@ class _Product:
                             record = e.at(records, e.times(e.b.add(before, group), size))
                             acc = place(i, group)
                             e.b.store(self._added(decoded, record, size, e.b.load(acc)), acc)
-                with e.loop(width) as i, e.loop(count_here) as group:
-                    m = e.times(e.b.add(first, group), beside)
-                    self._put(e.b.load(place(i, group)), m, e.b.add(n0, i), certain=beside == 1)
+                for together, begin, steps in _quads(e, width):
+                    with e.loop(steps) as quad, e.loop(count_here) as group:
+                        i = e.b.add(begin, e.times(quad, together))
+                        cells = [place(e.at(i, k), group) for k in range(together)]
+                        m = e.times(e.b.add(first, group), beside)
+                        self._put([e.b.load(cell) for cell in cells], m, e.b.add(n0, i), certain=beside == 1)
+                        for cell in cells:  # ready for the next tile
+                            e.b.store(ir.Constant(kind, None), cell)
 
-    def _put(self, sums: Value, m: Value, n: Value, certain: bool) -> None:
-        """The outputs of rows m, m + 1 whose sums lie beside each other; if not `certain` there may be no second."""
+    def _put(self, sums: Sequence[Value], m: Value, n: Value, certain: bool) -> None:
+        """Outputs n and those behind it of rows m, m + 1 whose sums lie beside each other; if not `certain` there may
+        be no second."""
         e, operands = self.e, self.operands
-        operands.put(e.total(e.shuffle(sums, sums, range(8))), m, n)
-        for side in range(1, sums.type.count // 8):
-            total = e.total(e.shuffle(sums, sums, range(8 * side, 8 * side + 8)))
-            if certain:
-                operands.put(total, e.at(m, side), n)
+        for side in range(sums[0].type.count // 8):
+            totals = e.totals([e.shuffle(s, s, range(8 * side, 8 * side + 8)) for s in sums])
+            if side == 0 or certain:
+                operands.put(totals, e.at(m, side), n)
                 continue
             with e.b.if_then(e.b.icmp_signed("<", e.at(m, side), operands.rows)):
-                operands.put(total, e.at(m, side), n)
+                operands.put(totals, e.at(m, side), n)
 
     def _spread(self, decoded: Decoded, beside: int) -> Decoded:
         """The same for every row that lies beside another."""

@@ -171,6 +171,17 @@ class Emit:
         pair = add(self.shuffle(half, half, (0, 1)), self.shuffle(half, half, (2, 3)))
         return add(*(self.b.extract_element(pair, ir.Constant(I32, lane)) for lane in (0, 1)))
 
+    def totals(self, vectors: Sequence[Value]) -> Value:
+        """The `total` of one vector, or those of four as four lanes; each is added up in the same tree."""
+        if len(vectors) == 1:
+            return self.total(vectors[0])
+        a, b, c, d = vectors
+        first, second = (0, 1, 2, 3, 8, 9, 10, 11), (4, 5, 6, 7, 12, 13, 14, 15)
+        ab, cd = (self.b.fadd(self.shuffle(v, w, first), self.shuffle(v, w, second)) for v, w in ((a, b), (c, d)))
+        low, high = (0, 1, 8, 9, 4, 5, 12, 13), (2, 3, 10, 11, 6, 7, 14, 15)
+        pairs = self.b.fadd(self.shuffle(ab, cd, low), self.shuffle(ab, cd, high))
+        return self.b.fadd(self.shuffle(pairs, pairs, (0, 4, 2, 6)), self.shuffle(pairs, pairs, (1, 5, 3, 7)))
+
     def transpose4(self, rows: Sequence[Value]) -> list[Value]:
         """Four I32x8, each two quads of a row: result i holds element i of the four rows' first quads, then seconds."""
         a, b, c, d = rows
