@@ -7,7 +7,7 @@ depend on how many rows came along, nor on which. Arrays are the backend's own (
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,8 @@ from turbospark.quant.tensor import QTensor
 Array = Any
 
 
+# (x [R, H], rows, a cache for each layer, taps) -> the stream after the last layer, and after each tapped one
+Trunk = Callable[[Array, Rows, Sequence[Any], Sequence[int]], tuple[Array, dict[int, Array]]]
 L2_EPS = 1e-6  # inside the root of a delta rule's q and k norms; fixed by the family, whatever its RMS norms use
 
 
@@ -156,6 +158,13 @@ class Kernels(ABC):
     @abstractmethod
     def experts(self, x: Array, ids: Array, weights: Array, store: Any, activation: str, base: Array | None) -> Array:
         """base + sum of weight * expert(x) in routing order: x [R, H], ids and weights [R, used] -> [R, H]."""
+
+    def trunk(self, layers: Sequence[Sequence[Any]]) -> Trunk | None:
+        """All layers as one call, where a backend has one for the branches these layers are made of; else None.
+
+        A branch is an AttentionBranch or a FeedForwardBranch; a layer that has others is given as none.
+        """
+        return None
 
     # sublayers: project, then attend, latent or gated_delta, then merge; attention_branch; or feed_forward
 

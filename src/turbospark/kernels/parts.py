@@ -73,6 +73,15 @@ class Delta:
 
 
 @dataclass(frozen=True)
+class FeedForwardBranch:
+    """A gated feed-forward as a branch of the stream."""
+
+    before: Norm
+    mlp: GatedMLP
+    after: Norm | None
+
+
+@dataclass(frozen=True)
 class GatedMLP:
     """gate and up [width, H], down [H, width]."""
 

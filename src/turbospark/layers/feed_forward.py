@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from turbospark.config.model import Dense, ModelConfig, MoE
-from turbospark.kernels.parts import GatedMLP, Norm
+from turbospark.kernels.parts import FeedForwardBranch, GatedMLP, Norm
 from turbospark.layers.weights import Weights
 
 
@@ -13,15 +13,17 @@ class FeedForward:
     """x + after(down(act(gate n) * up n)), n = before(x): x [R, H] -> [R, H]."""
 
     def __init__(self, config: Dense, hidden: int, w: Weights, before: Norm, after: Norm | None = None):
-        self.kernels, self.before, self.after, self.trace = w.kernels, before, after, w.trace
-        self.mlp = gated_mlp(config.width, hidden, config.activation, w)
+        self.kernels, self.trace = w.kernels, w.trace
+        self.branch = FeedForwardBranch(before, gated_mlp(config.width, hidden, config.activation, w), after)
 
     def __call__(self, x: Any) -> Any:
-        return self.kernels.feed_forward(x, self.before, self.mlp, self.after)
+        return self.kernels.feed_forward(x, self.branch.before, self.branch.mlp, self.branch.after)
 
 
 class Mixture:
     """x + shared(n) + routed experts of n = before(x), added in routing order: x [R, H] -> [R, H]."""
+
+    branch = None  # no backend takes it as a whole
 
     def __init__(self, config: MoE, hidden: int, w: Weights, before: Norm):
         self.config, self.kernels, self.before, self.trace = config, w.kernels, before, w.trace

@@ -43,6 +43,7 @@ class Model(ABC):
         self.embedding = w.matrix("token_embd", config.vocab, config.hidden)
         self.rotations = rotations(config, w, max_context)
         self.layers = [self.layer(layer, w.scope(f"blk.{i}.")) for i, layer in enumerate(config.layers)]
+        self._whole = kernels.trunk([getattr(layer, "branches", ()) for layer in self.layers])
         self.norm = w.vector("output_norm", config.hidden, offset=config.norm_offset)
         # a file that says "tied" and yet holds a head means that head
         tied = config.tied and not w.has("output")
@@ -69,6 +70,9 @@ class Model(ABC):
         x = self.kernels.embed(rows.ids, self.embedding)
         if self.config.embedding_scale != 1.0:
             x = x * self.config.embedding_scale
+        if self._whole is not None and self.trace.sink is None:
+            x, tapped = self._whole(x, rows, caches, taps)
+            return Forward(self.kernels.norm(x, self.norm, self.config.eps), tapped)
         tapped = {}
         for i, (layer, cache) in enumerate(zip(self.layers, caches, strict=True)):
             x = layer(x, rows, cache)

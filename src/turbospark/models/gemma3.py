@@ -18,6 +18,7 @@ class Gemma3Layer:
         rotation = model.rotations[layer.mixer.rope]
         self.attention = Attention(config, layer.mixer, w, rotation, norm("attn_norm"), norm("post_attention_norm"))
         self.ffn = FeedForward(layer.ffn, config.hidden, w, norm("ffn_norm"), norm("post_ffw_norm"))
+        self.branches = (self.attention.branch, self.ffn.branch)
 
     def __call__(self, x: Any, rows: Rows, cache: Any) -> Any:
         return self.ffn(self.attention(x, rows, cache))

@@ -17,6 +17,7 @@ class LlamaLayer:
         config, norm = model.config, lambda name: w.norm(name, model.config.hidden, model.config)
         self.attention = Attention(config, layer.mixer, w, model.rotations[layer.mixer.rope], norm("attn_norm"))
         self.ffn = feed_forward(layer.ffn, config, w, norm("ffn_norm"))
+        self.branches = (self.attention.branch, self.ffn.branch)
 
     def __call__(self, x: Any, rows: Rows, cache: Any) -> Any:
         return self.ffn(self.attention(x, rows, cache))

@@ -104,38 +104,39 @@ def _plan(record, threads):
 
 
 @kernel
-def begin(record, cache, rows, slots, positions, first, last, memory, size, threads):
-    """Gets a record ready for `mixtures`; returns 0, or how many bytes of memory it takes, if that is more than `size`.
+def plan_bytes(rows):
+    """Memory for the plan of so many rows."""
+    return aligned((8 + 8 * TILE_FIELDS) * rows)
+
+
+@kernel
+def begin(record, cache, rows, slots, positions, first, last, plan, memory, threads):
+    """Gets a record ready for `mixtures`, which will use the returned number of bytes at `memory`.
 
     cache: the address of CACHE_FIELDS. slots and positions int64 [rows]; first and last likewise, or 0: what a causal
-    window lets each row see.
+    window lets each row see. plan: `plan_bytes` of memory; with `memory` at multiples of 64.
     """
     for i in range(KERNEL, CAPACITY + 1):
         put(record, i, get(cache, i - KERNEL))
-    heads, kv_heads = get(record, HEADS), get(record, KV_HEADS)
+    heads, kv_heads, width = get(record, HEADS), get(record, KV_HEADS), padded(get(record, KEY_WIDTH))
     queries = max(QUERIES, heads // kv_heads)
-    own = 4 * queries * (BLOCK + 2 * part_width(record)) + 4 * padded(get(record, KEY_WIDTH))
-    tiles = memory + 16 * rows
-    q = aligned(tiles + 8 * TILE_FIELDS * rows)
-    threads_own = aligned(q + 4 * rows * heads * padded(get(record, KEY_WIDTH)))
+    own = 4 * queries * (BLOCK + 2 * part_width(record)) + 4 * width
+    threads_own = memory + aligned(4 * rows * heads * width)
     parts = threads_own + threads * own
-    if parts - memory > size:
-        return parts - memory
     if first == 0:
-        first, last, window = memory, positions, get(record, WINDOW)
+        first, last, window = plan, positions, get(record, WINDOW)
         for i in range(rows):
             put(first, i, max(0, get(positions, i) - window + 1) if window > 0 else 0)
     put(record, ROWS, rows)
     put(record, SLOTS, slots)
     put(record, FIRST, first)
     put(record, LAST, last)
-    put(record, Q, q)
-    put(record, TILES, tiles)
+    put(record, Q, memory)
+    put(record, TILES, plan + 8 * rows)
     put(record, OWN, threads_own)
     put(record, OWN_SIZE, own)
     put(record, PARTS, parts)
-    needed = parts - memory + 4 * _plan(record, threads) * queries * part_width(record)
-    return needed if needed > size else 0
+    return parts - memory + 4 * _plan(record, threads) * queries * part_width(record)
 
 
 @kernel

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from turbospark import quant
 from turbospark.config.model import MoE
+from turbospark.kernels.api import Trunk
 from turbospark.kernels.cpu import delta, linear, rowwise, threads
 from turbospark.kernels.cpu.about import halves
 from turbospark.kernels.cpu.delta import commit
@@ -22,6 +24,7 @@ from turbospark.kernels.cpu.entries import (
     enter_delta,
     enter_experts,
     enter_latent,
+    enter_trunk,
 )
 from turbospark.kernels.cpu.memory import Memory, Scratch, cached, keys_and_values, recurrent, rows_alone, zeros
 from turbospark.kernels.cpu.parts import (
@@ -34,6 +37,7 @@ from turbospark.kernels.cpu.parts import (
     HeadWeights,
     LatentPart,
     MLPPart,
+    TrunkPart,
     address,
 )
 from turbospark.kernels.cpu.record import Record
@@ -60,6 +64,8 @@ class CpuKernels(ReferenceKernels):
         self._rows_at = 0, 0
         self._attention: dict[Any, AttentionPart] = {}
         self._commit = Record(delta.FIELDS)
+        self._caches: Sequence[Any] | None = None
+        self._layouts = np.zeros(0, np.int64)
 
     # weights and memory
 
@@ -133,6 +139,26 @@ class CpuKernels(ReferenceKernels):
 
     # sublayers
 
+    def trunk(self, layers: Sequence[Sequence[Any]]) -> Trunk | None:
+        part = TrunkPart(layers)
+        return partial(self._run_trunk, part) if part.native else None
+
+    def _run_trunk(
+        self, part: TrunkPart, x: np.ndarray, rows: Rows, caches: Sequence[Any], taps: Sequence[int]
+    ) -> tuple[np.ndarray, dict[int, np.ndarray]]:
+        if caches is not self._caches:
+            self._caches = caches
+            self._layouts = np.array([keys_and_values(cache.k, cache.v) for cache in caches], np.int64)
+        for cache in caches:
+            cache.admit(rows)
+        out = np.empty(x.shape, FLOAT)
+        tapped = {layer: np.empty(x.shape, FLOAT) for layer in taps}
+        copies = np.zeros(len(caches), np.int64)
+        for layer, copy in tapped.items():
+            copies[layer] = address(copy)
+        self._plan(enter_trunk, part, address(self._layouts), *self._places(rows), address(copies), x, out)
+        return out, tapped
+
     def group(self, weights: Sequence[Any], biases: Sequence[Any] = ()) -> Group:
         return Group(weights, biases)
 
@@ -174,7 +200,7 @@ class CpuKernels(ReferenceKernels):
         return out
 
     def attention_branch(self, x: np.ndarray, rows: Rows, cache: Any, branch: AttentionBranch) -> np.ndarray:
-        part = self._part(branch, lambda branch: BranchPart(branch, self._part(branch.heads, AttendPart)))
+        part = self._part(branch, BranchPart)
         if not part.native:
             return super().attention_branch(x, rows, cache, branch)
         cache.admit(rows)

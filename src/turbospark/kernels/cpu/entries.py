@@ -6,8 +6,9 @@ their memory return 0, or the bytes they need when `size` is too small, and then
 
 from __future__ import annotations
 
-from turbospark.kernels.cpu import attend, attention, delta, experts, heads, latent, projection
+from turbospark.kernels.cpu import attend, attention, delta, experts, feed_forward, heads, latent, projection, trunk
 from turbospark.kernels.cpu.compile import kernel
+from turbospark.kernels.cpu.elementwise import copy_row
 from turbospark.kernels.cpu.inputs import aligned, input_bytes
 from turbospark.kernels.cpu.record import MEMORY, OUT, ROWS, X, Y, get, put
 from turbospark.kernels.cpu.threads import launch
@@ -26,8 +27,27 @@ def enter(region, team, record, memory, x, y, out):
 
 @kernel
 def enter_branch(region, team, threads, record, memory, size, cache, positions, slots, x, out):
-    """Attention with its projections. Memory: inputs of a projection, projected rows, mixtures, attention's own."""
+    """Attention with its projections."""
     rows, columns = x.shape
+    working = memory + attention.plan_bytes(rows)
+    if working - memory > size:
+        return working - memory
+    at = x.ctypes.data, out.ctypes.data
+    needed = (
+        working - memory + _set_branch(record, cache, positions, slots, rows, columns, at, memory, working, threads)
+    )
+    if needed > size:
+        return needed
+    launch(team, region, record)
+    return 0
+
+
+@kernel
+def _set_branch(record, cache, positions, slots, rows, columns, at, plan, memory, threads):
+    """Sets the fields of a branch from `at`, (x, out); returns the bytes it will use at `memory`.
+
+    Memory: inputs of a projection, projected rows, mixtures, attention's own.
+    """
     qkv, middle, o = get(record, attend.QKV), get(record, attend.HEADS), get(record, attend.OUTPUT)
     mixed, heads_ = get(o, projection.COLUMNS), get(middle, attention.HEADS)
     keys = get(middle, attention.KV_HEADS) * get(middle, attention.KEY_WIDTH)
@@ -37,20 +57,46 @@ def enter_branch(region, team, threads, record, memory, size, cache, positions, 
     )
     mix = q + aligned(4 * rows * (queries + 2 * keys))
     rest = mix + aligned(4 * rows * mixed)
-    left = size - (rest - memory)
-    needed = attention.begin(middle, cache, rows, slots, positions, 0, 0, rest, left, threads)
-    if needed > 0:
-        return needed + rest - memory
     for part in (qkv, o):
         put(part, ROWS, rows)
-        put(part, X, x.ctypes.data)
+        put(part, X, at[0])
         put(part, MEMORY, memory)
     put(qkv, OUT, q)
     _between(middle, positions, q, q + 4 * rows * queries, q + 4 * rows * (queries + keys), mix)
     put(o, Y, mix)
-    put(o, OUT, out.ctypes.data)
+    put(o, OUT, at[1])
+    return rest - memory + attention.begin(middle, cache, rows, slots, positions, 0, 0, plan, rest, threads)
+
+
+@kernel
+def enter_trunk(region, team, threads, record, memory, size, caches, positions, slots, taps, x, out):
+    """All layers, in place in `out`. caches: int64 [layers], layouts; taps likewise, where a copy goes, or 0."""
+    rows, columns = x.shape
+    layers, plan = get(record, trunk.LAYERS), attention.plan_bytes(rows)
+    working = memory + layers * plan
+    if working - memory > size:
+        return working - memory
+    stream, most = out.ctypes.data, 0
+    at = stream, stream
+    for i in range(layers):
+        layer = record + 8 * (len(trunk.FIELDS) + len(trunk.LAYER_FIELDS) * i)
+        branch, feed = get(layer, trunk.ATTENTION), get(layer, trunk.FEED_FORWARD)
+        own_plan, cache = memory + i * plan, get(caches, i)
+        used = _set_branch(branch, cache, positions, slots, rows, columns, at, own_plan, working, threads)
+        put(feed, ROWS, rows)
+        put(feed, X, stream)
+        put(feed, OUT, stream)
+        put(feed, MEMORY, working)
+        inner = feed_forward.feed_forward_bytes(rows, columns, get(feed, feed_forward.WIDTH), threads)
+        most = max(most, used, inner)
+        put(layer, trunk.TAP, get(taps, i))
+    if working - memory + most > size:
+        return working - memory + most
+    put(record, trunk.STREAM, stream)
+    put(record, trunk.COUNT, rows * columns)
+    copy_row(x.ctypes.data, stream, rows * columns)
     launch(team, region, record)
-    return needed
+    return 0
 
 
 @kernel
@@ -68,48 +114,57 @@ def _between(record, positions, q, k, v, out):
 @kernel
 def enter_attend(region, team, threads, record, memory, size, cache, positions, slots, q, k, v, out):
     """Attention between its projections."""
-    needed = attention.begin(record, cache, len(q), slots, positions, 0, 0, memory, size, threads)
-    if needed == 0:
-        _between(record, positions, q.ctypes.data, k.ctypes.data, v.ctypes.data, out.ctypes.data)
-        launch(team, region, record)
-    return needed
+    plan = attention.plan_bytes(len(q))
+    if plan > size:
+        return plan
+    needed = plan + attention.begin(record, cache, len(q), slots, positions, 0, 0, memory, memory + plan, threads)
+    if needed > size:
+        return needed
+    _between(record, positions, q.ctypes.data, k.ctypes.data, v.ctypes.data, out.ctypes.data)
+    launch(team, region, record)
+    return 0
 
 
 @kernel
 def enter_attention(region, team, threads, record, memory, size, cache, q, slots, first, last, out):
     """Attention alone; q float32 [rows, heads, key_width], first and last the positions each row sees."""
-    rows, all_slots = len(slots), slots.ctypes.data
-    since, until = first.ctypes.data, last.ctypes.data
-    needed = attention.begin(record, cache, rows, all_slots, until, since, until, memory, size, threads)
-    if needed == 0:
-        attention.place_queries(record, q.ctypes.data)
-        put(record, attention.OUT, out.ctypes.data)
-        launch(team, region, record)
-    return needed
+    rows, since, until = len(slots), first.ctypes.data, last.ctypes.data
+    plan = attention.plan_bytes(rows)
+    if plan > size:
+        return plan
+    at = slots.ctypes.data
+    needed = plan + attention.begin(record, cache, rows, at, until, since, until, memory, memory + plan, threads)
+    if needed > size:
+        return needed
+    attention.place_queries(record, q.ctypes.data)
+    put(record, attention.OUT, out.ctypes.data)
+    launch(team, region, record)
+    return 0
 
 
 @kernel
 def enter_latent(region, team, threads, record, memory, size, cache, positions, slots, q, row, out):
-    """Latent attention between its projections."""
-    rows = len(q)
-    count = get(record, attention.HEADS)
-    inputs = count * max(
+    """Latent attention between its projections. Memory: a plan, inputs of the products of heads, attention's own."""
+    rows, count = len(q), get(record, attention.HEADS)
+    inputs = memory + attention.plan_bytes(rows)
+    rest = inputs + count * max(
         latent.head_bytes(rows, get(record, latent.NOPE)), latent.head_bytes(rows, get(record, latent.LATENT))
     )
-    left = size - inputs
-    needed = attention.begin(record, cache, rows, slots, positions, 0, 0, memory + inputs, left, threads)
-    if needed > 0:
-        return needed + inputs
-    put(record, latent.INPUTS, memory)
+    if rest - memory > size:
+        return rest - memory
+    needed = rest - memory + attention.begin(record, cache, rows, slots, positions, 0, 0, memory, rest, threads)
+    if needed > size:
+        return needed
+    put(record, latent.INPUTS, inputs)
     put(record, latent.QUERIES, q.ctypes.data)
     put(record, latent.ROW, row.ctypes.data)
     put(record, latent.POSITIONS, positions)
     put(record, latent.RESULT, out.ctypes.data)
     # the mixtures are v_up's inputs: those of a head lie behind each other
-    put(record, attention.OUT, memory)
+    put(record, attention.OUT, inputs)
     put(record, attention.OUT_HEAD, latent.head_bytes(rows, get(record, latent.LATENT)) // 4)
     launch(team, region, record)
-    return needed
+    return 0
 
 
 @kernel

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from turbospark.kernels.cpu import attend, attention, delta, experts, feed_forward, heads, latent, projection
+from turbospark.kernels.cpu import attend, attention, delta, experts, feed_forward, heads, latent, projection, trunk
 from turbospark.kernels.cpu.compile import Callback
 from turbospark.kernels.cpu.elementary import CODE
 from turbospark.kernels.cpu.inputs import aligned, input_bytes
 from turbospark.kernels.cpu.linear import Weight, native
 from turbospark.kernels.cpu.record import Record
-from turbospark.kernels.parts import AttentionBranch, Delta, GatedMLP, Heads, Latents, Norm
+from turbospark.kernels.parts import AttentionBranch, Delta, FeedForwardBranch, GatedMLP, Heads, Latents, Norm
 from turbospark.quant.tensor import QTensor
 
 
@@ -174,18 +174,42 @@ class AttendPart(Part):
 
 
 class BranchPart(Part):
-    """Attention with its projections."""
+    """Attention with its projections; its groups are its own, as their norms are fixed."""
 
     callback = attend.branch
 
-    def __init__(self, parts: AttentionBranch, heads: AttendPart):
-        self.native = parts.qkv.native and parts.o.native
+    def __init__(self, parts: AttentionBranch):
+        qkv, o = (Group(*zip(*group, strict=True)) for group in (parts.qkv, parts.o))
+        self.native = qkv.native and o.native
         if not self.native:
             return
-        parts.qkv.set_norm(parts.before)
-        parts.o.set_norm(parts.after)
-        addresses = (parts.qkv.address, heads.address, parts.o.address)
-        self._describe(Record.of(attend.FIELDS, addresses, keep=(parts, heads)))
+        heads = AttendPart(parts.heads)
+        qkv.set_norm(parts.before)
+        o.set_norm(parts.after)
+        addresses = (qkv.address, heads.address, o.address)
+        self._describe(Record.of(attend.FIELDS, addresses, keep=(qkv, heads, o)))
+
+
+class TrunkPart(Part):
+    """All layers of a model."""
+
+    callback = trunk.trunk
+
+    def __init__(self, layers: Sequence[Sequence[Any]]):
+        self.native = bool(layers) and all(
+            [type(branch) for branch in layer] == [AttentionBranch, FeedForwardBranch] for layer in layers
+        )
+        if not self.native:
+            return
+        pairs = [(BranchPart(attention), MLPPart(feed.mlp)) for attention, feed in layers]
+        self.native = all(part.native for pair in pairs for part in pair)
+        if not self.native:
+            return
+        for (_, mlp), (_, feed) in zip(pairs, layers, strict=True):
+            mlp.set_call(feed.before, feed.after, 1)
+        record = Record(trunk.FIELDS, keep=pairs, layers=len(layers))
+        record.append([(a.region, a.address, f.region, f.address, 0) for a, f in pairs])
+        self._describe(record)
 
 
 class AttentionPart(Part):
