@@ -14,6 +14,7 @@ from turbospark.formats import open_checkpoint
 from turbospark.tokenizer import load_tokenizer
 from turbospark.train.command import train_drafter
 from turbospark.train.export import read_folder
+from turbospark.train.gguf import write_gguf
 from turbospark.train.settings import Settings
 from turbospark.train.trunk import open_trunk
 from turbospark.train.writer import Start, Writer, chat_of
@@ -90,3 +91,38 @@ def test_what_a_sequence_says_does_not_depend_on_its_neighbours(trunk):
     for i, start in enumerate(starts):
         alone = Writer(open_trunk(trunk, positions=80), chat, [start], 80).run()
         torch.testing.assert_close(alone.tokens[0], together.tokens[i])
+
+
+@pytest.fixture
+def plain(tmp_path):
+    """A model that goes on with texts; a line end lies between them."""
+    return write_alphabet(tmp_path / "plain.gguf", None)
+
+
+def test_a_model_without_a_template_goes_on_with_texts(plain, tmp_path):
+    asked = {"low": ["abc", "m"], "high": ["xy"]}
+    again = dataclasses.replace(TINY, made=0.0)
+    report = train_drafter(
+        plain, tmp_path / "out", again, device="cpu", prompts=["ab", "hi"], asked=asked, answer=40, say=quiet
+    )
+    assert report["answer_tokens"] == TINY.sequences * (TINY.length - 2)
+    assert report["accepted"]["low 0"]["length"] >= 3
+    assert report["accepted"]["high 0"]["rounds"] == 1, "z and the end are all that follows"
+
+
+def test_a_model_without_a_template_needs_texts(plain, tmp_path):
+    with pytest.raises(TurbosparkError, match="has no chat template"):
+        run(plain, tmp_path / "out")
+
+
+def test_a_run_begins_with_a_file(trunk, tmp_path):
+    run(trunk, tmp_path / "once")
+    declared, tensors = read_folder(tmp_path / "once")
+    write_gguf(tmp_path / "d.gguf", from_hf(declared, "once"), tensors, "F32", "F32")
+    first = dataclasses.replace(TINY, steps=1, rate=1e-9)
+    settings = {"device": "cpu", "held_out_prompts": 1, "answer": 40, "say": quiet}
+    report = train_drafter(trunk, tmp_path / "twice", first, begin_with=tmp_path / "d.gguf", **settings)
+    assert report["recall@1"] > 0.9
+    narrow = dataclasses.replace(first, rank=2)
+    with pytest.raises(TurbosparkError, match="the drafter to train has"):
+        train_drafter(trunk, tmp_path / "other", narrow, begin_with=tmp_path / "d.gguf", **settings)

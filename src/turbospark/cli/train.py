@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 
 from turbospark.cli.arguments import Parser, number, text, whole
@@ -36,13 +37,15 @@ def flags(parser: Parser) -> None:
     length.add_argument("--seed", metavar="N", type=whole, help="of everything drawn (default 0)")
 
     data = parser.add_argument_group("what it learns from")
-    data.add_argument("--data", metavar="FILE", help="prompts, one a line, to begin conversations with")
+    data.add_argument("--data", metavar="FILE", help="prompts, one a line (.jsonl: a text each), to begin with")
+    data.add_argument("--held-out-data", metavar="FILE", help="the same to measure on, .jsonl with a kind each")
     data.add_argument("--sequences", metavar="N", type=whole, help="conversations to write (default 12288)")
     data.add_argument("--together", metavar="N", type=whole, help="sequences written side by side (default 2048)")
     data.add_argument("--length", metavar="N", type=whole, help="tokens of a sequence (default 704)")
     data.add_argument("--code", metavar="X", type=number, help="share of code prompts (default 0.4)")
     data.add_argument("--arithmetic", metavar="X", type=number, help="share of arithmetic prompts (default 0.2)")
     data.add_argument("--prose", metavar="X", type=number, help="share of prose prompts (default 0.2)")
+    data.add_argument("--made", metavar="X", type=number, help="of these, the share of whole prompts (default 0.4)")
 
     model = parser.add_argument_group("the drafter")
     model.add_argument("--layers", metavar="N", type=whole, help="layers (default 4)")
@@ -59,7 +62,7 @@ def flags(parser: Parser) -> None:
     step.add_argument("--rate", metavar="X", type=number, help="peak learning rate (default 0.001)")
     step.add_argument("--soft", metavar="X", type=number, help="share of the model's own distribution (default 0.7)")
     step.add_argument("--gamma", metavar="X", type=number, help="how slowly later rows lose weight (default 4)")
-    model.add_argument("--begin-with", metavar="DIR", help="start from the weights of a drafter of this shape")
+    model.add_argument("--begin-with", metavar="PATH", help="start from a drafter of this shape")
     parser.add_argument("--held-out", metavar="N", type=whole, help="held-out prompts of each kind (default: all)")
     parser.add_argument("--answer", metavar="N", type=whole, default=600, help="tokens of a held-out answer at most")
 
@@ -81,9 +84,10 @@ def train(args: argparse.Namespace) -> int:
         args.out,
         Settings(**given),
         device=args.device,
-        prompts=_prompts(args.data),
+        prompts=[text for _, text in _prompts(args.data)],
         begin_with=args.begin_with,
         held_out_prompts=args.held_out,
+        asked=_by_kind(_prompts(args.held_out_data)),
         answer=args.answer,
         say=note,
     )
@@ -98,14 +102,34 @@ def _taps(given: str) -> list[int]:
         raise TurbosparkError("bad_arguments", message) from None
 
 
-def _prompts(path: str | None) -> list[str]:
+def _prompts(path: str | None) -> list[tuple[str, str]]:
+    """Kind and text of each line; a file that is not .jsonl holds the texts themselves, all of one kind."""
     if path is None:
         return []
     try:
         lines = [line.strip() for line in Path(path).read_text("utf-8").splitlines()]
     except UnicodeDecodeError as error:
         raise TurbosparkError("bad_prompts", f"{path} is not UTF-8 at byte {error.start}") from None
-    found = [line for line in lines if line]
+    read = _object if path.endswith(".jsonl") else lambda line, where: ("text", line)
+    found = [read(line, f"{path}, line {number}") for number, line in enumerate(lines, 1) if line]
     if not found:
         raise TurbosparkError("bad_prompts", f"{path} holds no prompt")
     return found
+
+
+def _object(line: str, where: str) -> tuple[str, str]:
+    try:
+        said = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise TurbosparkError("bad_prompts", f"{where} is no JSON: {error}") from None
+    kind, words = (said.get("kind", "text"), said.get("text")) if isinstance(said, dict) else (None, None)
+    if not isinstance(kind, str) or not isinstance(words, str) or not words:
+        raise TurbosparkError("bad_prompts", f'{where} should read like {{"kind": "code", "text": "def "}}')
+    return kind, words
+
+
+def _by_kind(found: list[tuple[str, str]]) -> dict[str, list[str]] | None:
+    kinds: dict[str, list[str]] = {}
+    for kind, words in found:
+        kinds.setdefault(kind, []).append(words)
+    return kinds or None

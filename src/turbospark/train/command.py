@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,9 @@ from turbospark.formats import open_checkpoint
 from turbospark.tokenizer import load_tokenizer
 from turbospark.train.data import draft_vocabulary, read
 from turbospark.train.dflash import DFlash2
-from turbospark.train.export import arrays, read_folder, write_folder
+from turbospark.train.export import arrays, read_folder, read_gguf, write_folder
 from turbospark.train.loop import Trainer, measured
+from turbospark.train.prompts import HELD_OUT
 from turbospark.train.settings import Settings, drafter_config
 from turbospark.train.trunk import Trunk, open_trunk
 from turbospark.train.writer import Chat, Written, chat_of
@@ -38,14 +39,16 @@ def train_drafter(
     prompts: Sequence[str] = (),
     begin_with: str | Path | None = None,
     held_out_prompts: int | None = None,
+    asked: Mapping[str, Sequence[str]] | None = None,
     answer: int = ANSWER,
     say: Say = print,
 ) -> dict[str, Any]:
     """Trains a DFlash2 drafter for the trunk at `path`; returns the report that it also writes to out/report.json.
 
-    prompts: user turns to begin with; the trunk makes its own if there are none. begin_with: the folder of a drafter
-    of the same shape, whose weights are the start. held_out_prompts: of each kind, all
-    if None; answer: tokens of those at most. A run whose folder has a checkpoint goes on from it.
+    prompts: user turns to begin with; the trunk makes its own if there are none. A trunk without a chat template goes
+    on with `prompts` as texts. begin_with: the folder or GGUF file of a drafter of the same shape, whose weights are
+    the start. asked: held-out prompts by kind, our own if None; held_out_prompts: of each kind, all if None; answer:
+    tokens of those at most. A run whose folder has a checkpoint goes on from it.
     """
     out, clock = Path(out), Clock(say)
     out.mkdir(parents=True, exist_ok=True)
@@ -59,6 +62,11 @@ def train_drafter(
         raise TurbosparkError("no_tokenizer", f"{path} has no tokenizer, which training on conversations needs")
     trunk = open_trunk(path, device, settings.length + answer + 512)
     chat, trunk_of = chat_of(tokenizer), fingerprint(trunk.config, checkpoint, checkpoint.kind)
+    if not chat.turns and not (prompts and asked):
+        message = (
+            f"{path} has no chat template, so it cannot make its own prompts, and prompts to hold out are needed too"
+        )
+        raise TurbosparkError("no_prompts", message, "give beginnings of texts with --data and --held-out-data")
     declared = drafter_config(settings, trunk.config, mask_id(tokenizer, chat), trunk_of)
     config = from_hf(declared, "the drafter to train")
     clock.lap("trunk read")
@@ -66,7 +74,7 @@ def train_drafter(
     made = _conversations(out, trunk, chat, starts(settings, tokenizer, prompts), settings, say)
     clock.lap("conversations written")
     corpus = read(trunk, *made, config.taps)
-    judged, answers = held_out(trunk, chat, tokenizer, config.taps, answer, held_out_prompts)
+    judged, answers = held_out(trunk, chat, tokenizer, config.taps, answer, held_out_prompts, asked or HELD_OUT)
     ids, coverage = draft_vocabulary(corpus, settings.draft_ids or config.vocab, config.vocab, [chat.end])
     clock.lap(f"states tapped; {len(ids)} draft ids cover {100 * coverage:.2f} % of {int(made.answer.sum())} tokens")
 
@@ -124,14 +132,15 @@ def mask_id(tokenizer: Any, chat: Chat) -> int:
     return spare[-1] if spare else tokenizer.vocab_size - 1
 
 
-def _load(model: DFlash2, folder: Path) -> None:
+def _load(model: DFlash2, path: Path) -> None:
     """The weights of a finished drafter; its reduced vocabulary is not taken over."""
-    stored = {n: torch.from_numpy(v) for n, v in read_folder(folder)[1].items() if n != "d2t"}
+    found = read_folder(path)[1] if path.is_dir() else read_gguf(path, model.state_dict())
+    stored = {n: torch.from_numpy(v) for n, v in found.items() if n != "d2t"}
     wanted = model.state_dict()
     for name in {*stored, *wanted}:
         have, want = (list(t[name].shape) if name in t else None for t in (stored, wanted))
         if have != want:
-            message = f"tensor {name} of {folder} has shape {have}, the drafter to train has {want}"
+            message = f"tensor {name} of {path} has shape {have}, the drafter to train has {want}"
             raise TurbosparkError("shape_mismatch", message)
     model.load_state_dict(stored)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 
 from turbospark import quant
+from turbospark.draft.dflash_names import locator
 from turbospark.train.dflash import DFlash2
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -58,3 +59,15 @@ def read_folder(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         plain = tensor.format == "I64"
         found[name] = tensor.data.view(np.int64).reshape(tensor.shape) if plain else np.array(quant.decode(tensor))
     return dict(checkpoint.metadata), found
+
+
+def read_gguf(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:
+    """float32 weights by published name, as far as the file has them."""
+    from turbospark.formats import open_checkpoint
+
+    checkpoint, place, found = open_checkpoint(path), locator("gguf"), {}
+    for name in names:
+        stored = next((n for n in place(name) if n in checkpoint.tensors), None)
+        if stored is not None:
+            found[name] = np.array(quant.decode(checkpoint.open(stored)), np.float32)
+    return found

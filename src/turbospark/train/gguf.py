@@ -1,9 +1,9 @@
-"""A drafter as one GGUF file of architecture `dflash`, quantised."""
+"""GGUF files written: whatever there is to put into one, and a drafter as one of architecture `dflash`."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from turbospark.formats.ggml_types import GGML_IDS
 
 ALIGNMENT = 32
 U32, F32, BOOL, STRING, ARRAY = 4, 6, 7, 8, 9
+Entry = tuple[str, str, np.ndarray]  # name, format, values
 
 
 def write_gguf(
@@ -23,27 +24,34 @@ def write_gguf(
 ) -> None:
     """Tensors by published name, float32, and d2t of whole numbers. Vectors and convolution kernels stay F32."""
     place = locator("gguf")
-    entries = []
-    for name, values in tensors.items():
-        stored = next(iter(place(name)))
-        if values.dtype.kind == "i":
-            entries.append((stored, "I32", values.shape, values.astype("<i4").tobytes()))
-            continue
-        format = codebooks if name.endswith("codebook") else matrices if values.ndim == 2 else "F32"
-        encoded = quant.encode(values.astype(np.float32), format, name)
-        entries.append((stored, format, values.shape, encoded.data.tobytes()))
-    metadata = _metadata(config)
-    head = b"GGUF" + struct.pack("<IQQ", 3, len(entries), len(metadata))
+    format = lambda name, v: "I32" if v.dtype.kind == "i" else codebooks if name.endswith("codebook") else matrices
+    entries = [
+        (next(iter(place(n))), format(n, v) if v.ndim == 2 or v.dtype.kind == "i" else "F32", v)
+        for n, v in tensors.items()
+    ]
+    write_file(path, _metadata(config), entries)
+
+
+def write_file(path: Path, metadata: Mapping[str, Any], entries: Iterable[Entry]) -> None:
+    """Metadata: numbers, truths, texts and lists of one of them. Tensors: encoded, I32 stored as it is."""
+    stored = [(name, format, values.shape, _encoded(name, format, values)) for name, format, values in entries]
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(stored), len(metadata))
     head += b"".join(_text(key) + _value(value) for key, value in metadata.items())
     at = 0
-    for name, format, shape, data in entries:
+    for name, format, shape, data in stored:
         head += _text(name) + struct.pack("<I", len(shape)) + struct.pack(f"<{len(shape)}Q", *reversed(shape))
         head += struct.pack("<IQ", GGML_IDS[format], at)
         at += len(data) + -len(data) % ALIGNMENT
     with path.open("wb") as out:
         out.write(_padded(head))
-        for *_, data in entries:
+        for *_, data in stored:
             out.write(_padded(data))
+
+
+def _encoded(name: str, format: str, values: np.ndarray) -> bytes:
+    if format == "I32":
+        return values.astype("<i4").tobytes()
+    return quant.encode(values.astype(np.float32), format, name).data.tobytes()
 
 
 def _metadata(c: DFlashConfig) -> dict[str, Any]:
@@ -91,15 +99,19 @@ def _text(text: str) -> bytes:
 
 
 def _value(value: Any) -> bytes:
-    if isinstance(value, list):
-        code = BOOL if isinstance(value[0], bool) else U32
-        packed = b"".join(struct.pack("<?" if code == BOOL else "<I", v) for v in value)
-        return struct.pack("<IIQ", ARRAY, code, len(value)) + packed
+    if not isinstance(value, list):
+        code, pack = _packing(value)
+        return struct.pack("<I", code) + pack(value)
+    code, pack = _packing(value[0])
+    return struct.pack("<IIQ", ARRAY, code, len(value)) + b"".join(map(pack, value))
+
+
+def _packing(value: Any) -> tuple[int, Callable[[Any], bytes]]:
     if isinstance(value, str):
-        return struct.pack("<I", STRING) + _text(value)
+        return STRING, _text
     if isinstance(value, bool):
-        return struct.pack("<I?", BOOL, value)
-    return struct.pack("<II", U32, value) if isinstance(value, int) else struct.pack("<If", F32, value)
+        return BOOL, struct.Struct("<?").pack
+    return (U32, struct.Struct("<I").pack) if isinstance(value, int) else (F32, struct.Struct("<f").pack)
 
 
 def _padded(data: bytes) -> bytes:

@@ -87,11 +87,11 @@ class Trainer:
 
     def run(self, halfway: Callable[[], Any] = lambda: None) -> None:
         if self.gpu and self._graph is None:
-            self.rate.fill_(self.settings.rate * _schedule(self.fraction, self.settings.warmup))
+            self.rate.fill_(self.settings.rate * schedule(self.fraction, self.settings.warmup))
             self._record()  # compiling takes a while that is no part of the run
         began, already, saved, looked = time.monotonic(), self.spent, time.monotonic(), self.fraction >= 0.5
         while self.fraction < 1:
-            self.rate.fill_(self.settings.rate * _schedule(self.fraction, self.settings.warmup))
+            self.rate.fill_(self.settings.rate * schedule(self.fraction, self.settings.warmup))
             self.which.copy_(torch.tensor(self._draw()))
             self._step()
             self.done += 1
@@ -186,7 +186,7 @@ def measured(
     }
 
 
-def _schedule(fraction: float, warmup: float) -> float:
+def schedule(fraction: float, warmup: float) -> float:
     """A linear start, then half a cosine down to nothing."""
     if fraction < warmup:
         return max(fraction, 1e-4) / warmup

@@ -1,4 +1,4 @@
-"""Accepted length of a finished drafter in other number formats and at other block sizes.
+"""Accepted length of a finished drafter in other number formats, at other block sizes and of more candidates.
 
 python -m turbospark.train.measure TRUNK FOLDER [--device NAME]
 """
@@ -35,6 +35,7 @@ MIXES = {
     "Q4_0": ("Q4_0", "Q4_0"),
 }
 BLOCKS = (3, 4, 5, 6, 7, 8)
+CANDIDATES = (12, 16, 24)
 
 
 def rounded(tensors: Mapping[str, np.ndarray], matrices: str, codebooks: str) -> dict[str, np.ndarray]:
@@ -82,6 +83,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         model = restored(replace(config, block=block), tensors, trunk, positions)
         found[f"{block} rows"] = measured(model, corpus, answers)
         _show(f"{block} rows", found[f"{block} rows"])
+    selector = config.selector
+    for count in CANDIDATES if selector else ():
+        wider = replace(config, selector=replace(selector, top_k=count))  # type: ignore[type-var]
+        found[f"{count} candidates"] = measured(restored(wider, tensors, trunk, positions), corpus, answers)
+        _show(f"{count} candidates", found[f"{count} candidates"])
     (args.folder / "measured.json").write_text(json.dumps(found, indent=1) + "\n")
 
 

@@ -63,6 +63,27 @@ def shapes(config: ModelConfig, layer: Layer) -> dict[str, tuple[int, ...]]:
 class QwenLayer(nn.Module):
     """One layer; `full` reads whole sequences, `step` one token of each. New ones have weights to begin with."""
 
+    attn_norm: Tensor
+    attn_qkv: Tensor
+    attn_gate: Tensor
+    ssm_alpha: Tensor
+    ssm_beta: Tensor
+    ssm_a: Tensor
+    ssm_dt: Tensor
+    ssm_conv1d: Tensor
+    ssm_norm: Tensor
+    ssm_out: Tensor
+    attn_q: Tensor
+    attn_k: Tensor
+    attn_v: Tensor
+    attn_q_norm: Tensor
+    attn_k_norm: Tensor
+    attn_output: Tensor
+    post_attention_norm: Tensor
+    ffn_gate: Tensor
+    ffn_up: Tensor
+    ffn_down: Tensor
+
     def __init__(self, config: ModelConfig, layer: Layer, take: Take | None, rotation: Rotation):
         super().__init__()
         self.mixer, self.eps, self.rotation = layer.mixer, config.eps, rotation
@@ -96,8 +117,10 @@ class QwenLayer(nn.Module):
         if self.delta:
             inputs, gates = self._inputs(x)
             padded = functional.pad(inputs, (0, 0, self.mixer.conv - 1, 0))
-            taps = (padded[:, i : i + x.shape[1]] * self.ssm_conv1d[:, i] for i in range(self.mixer.conv))
-            q, k, v = self._heads(functional.silu(sum(taps)))
+            mixed = padded[:, : x.shape[1]] * self.ssm_conv1d[:, 0]
+            for i in range(1, self.mixer.conv):
+                mixed = mixed + padded[:, i : i + x.shape[1]] * self.ssm_conv1d[:, i]
+            q, k, v = self._heads(functional.silu(mixed))
             return self.mlp(x + self._out(delta_rule(q, k, v, *gates[1:]), gates[0], x.dtype))
         q, k, v, gate = self.project(x, torch.arange(x.shape[1], device=x.device)[:, None])
         return self.mlp(x + self.output(attend_causal(q, k, v, self.mixer.scale), gate))

@@ -109,7 +109,7 @@ class Trunk:
         return [layer.state(sequences, positions) for layer in self.layers]
 
 
-def attention_of(config: ModelConfig) -> Attention:
+def attention_of(config: ModelConfig) -> Any:
     """The first layer's that has it; its heads and rope are the model's. Raises `unsupported_trunk`."""
     for layer in config.layers:
         if isinstance(layer.mixer, Attention):

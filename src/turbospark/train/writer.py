@@ -18,13 +18,22 @@ PIECE = 64  # positions by which the keys looked at grow
 
 @dataclass(frozen=True)
 class Chat:
-    """Token ids around turns: a conversation begins with `header`, and a turn ends with `end`."""
+    """Token ids around turns: a conversation begins with `header`, and a turn ends with `end`.
+
+    turns: False for a model that only goes on with texts; then it goes on behind an end as well.
+    """
 
     header: tuple[int, ...]
     end: int
     ends: frozenset[int]
     to_answer: tuple[int, ...]
     to_user: tuple[int, ...]
+    turns: bool = True
+
+    def opening(self, start: Start) -> list[int]:
+        """What is given of a sequence."""
+        answered = (self.end, *self.to_answer) if start.whole and self.turns else ()
+        return [*self.header, *start.words, *answered]
 
 
 class Start(NamedTuple):
@@ -55,7 +64,7 @@ class Writer:
     def __init__(self, trunk: Trunk, chat: Chat, starts: Sequence[Start], length: int):
         self.trunk, self.length = trunk, length
         count, device = len(starts), trunk.device
-        firsts = [[*chat.header, *s.words, *((chat.end, *chat.to_answer) if s.whole else ())] for s in starts]
+        firsts = [chat.opening(s) for s in starts]
         tensor = lambda values, dtype=torch.int64: torch.tensor(values, device=device, dtype=dtype)
         widest = max(map(len, firsts))
         self.first = tensor([ids + [0] * (widest - len(ids)) for ids in firsts])
@@ -63,10 +72,11 @@ class Writer:
         self.mode = tensor([ANSWER if s.whole else USER for s in starts])
         self.turn = tensor([0 if s.whole else len(s.words) for s in starts])  # tokens so far, in this mode
         self.temperature = tensor([s.temperature for s in starts], torch.float32)
-        self.limit, self.keys = tensor([s.limit for s in starts]), tensor([s.key for s in starts])
+        self.limit = tensor([s.limit if chat.turns else length + 1 for s in starts])
+        self.keys = tensor([s.key for s in starts])
         self.end, self.to_answer, self.to_user = chat.end, tensor(chat.to_answer), tensor(chat.to_user)
         self.is_end = torch.zeros(trunk.config.vocab, dtype=torch.bool, device=device)
-        self.is_end[list(chat.ends)] = True
+        self.is_end[list(chat.ends)] = chat.turns
         self.ids = torch.arange(trunk.config.vocab, device=device)
         self.position = tensor([0])
         self.tokens = torch.zeros(count, length, dtype=torch.int64, device=device)
@@ -137,7 +147,10 @@ def _draw(logits: Tensor, never: Tensor, temperature: Tensor, keys: Tensor, at: 
 
 
 def chat_of(tokenizer: Any) -> Chat:
-    """Reads a chat's fixed parts off the model's own template."""
+    """Reads a chat's fixed parts off the model's own template; without one, the model goes on with texts."""
+    if not tokenizer.has_chat_template:
+        end = min(tokenizer.end_ids, default=0)
+        return Chat(tuple(tokenizer.prefix), end, frozenset(tokenizer.end_ids), (end,), (end,), turns=False)
     one, two = (_rendered(tokenizer, words) for words in ("\x11", "\x12"))
     talk = tokenizer.chat(
         [

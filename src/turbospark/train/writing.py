@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -47,23 +47,32 @@ def write(trunk: Trunk, chat: Chat, begins: Sequence[Start], settings: Settings,
 
 
 def held_out(
-    trunk: Trunk, chat: Chat, tokenizer: Any, taps: Sequence[int], length: int, per_kind: int | None = None
+    trunk: Trunk,
+    chat: Chat,
+    tokenizer: Any,
+    taps: Sequence[int],
+    length: int,
+    per_kind: int | None = None,
+    asked: Mapping[str, Sequence[str]] = HELD_OUT,
 ) -> tuple[Corpus, list[Answer]]:
-    """The trunk's answers to the held-out prompts, of up to `length` tokens, greedy and at temperature 0.8."""
+    """The trunk's answers to held-out prompts by kind, of up to `length` tokens, greedy and at temperature 0.8."""
     begins: list[Start] = []
     kinds: list[str] = []
     for temperature in (0.0, 0.8):
-        for kind, prompts in HELD_OUT.items():
+        for kind, prompts in asked.items():
             for words in prompts[:per_kind]:
                 ids = tokenizer.encode(words, special=False, bos=False)
                 begins.append(Start(ids, True, temperature, length, KEY + len(begins)))
                 kinds.append(kind)
-    longest = max(len(s.words) for s in begins) + len(chat.header) + 1 + len(chat.to_answer)
+    longest = max(len(chat.opening(s)) for s in begins)
     made = Writer(trunk, chat, begins, longest + length).run()
     answers = []
     for row, (start, kind) in enumerate(zip(begins, kinds, strict=True)):
-        first = len(chat.header) + len(start.words) + 1 + len(chat.to_answer)
-        rest = made.answer[row, first:].long()
-        last = first + int(rest.cumprod(0).sum())
+        first = len(chat.opening(start))
+        said = made.answer[row, first : first + length]
+        if not chat.turns:
+            ended = torch.isin(made.tokens[row, first : first + length], torch.tensor([*chat.ends]).to(said.device))
+            said = said & (ended.long().cumsum(0) - ended.long() == 0)
+        last = first + int(said.long().cumprod(0).sum())
         answers.append(Answer(row, kind, first, last, start.temperature, start.key))
     return read(trunk, *made, taps), answers
