@@ -203,7 +203,7 @@ def test_quick_commands_import_nothing_heavy(model, argv, heavy):
     assert (done.stderr, done.stdout.splitlines()[-1]) == ("", "0 []")
 
 
-@pytest.mark.parametrize("command", ["run", "info", "probe", "list"])
+@pytest.mark.parametrize("command", ["run", "info", "probe", "list", "import", "pull", "verify", "rm"])
 def test_every_command_explains_itself_with_examples(command, capsys):
     out = shown(capsys, [command, "--help"])
     assert "examples:" in out
