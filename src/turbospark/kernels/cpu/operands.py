@@ -66,6 +66,8 @@ class Stored:
         row = self._row(n, first, 1)
         if count == 2:
             row.blocks += self._row(n, e.least(e.at(first, 1), self.last), 1).blocks
+        if ahead is not None:
+            e.prefetch(e.at(row.blocks[0], ahead), 3)
         assert codes.pair is not None
         return codes.pair(e, row)
 

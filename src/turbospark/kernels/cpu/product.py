@@ -73,20 +73,29 @@ class _Product:
         """All sums in registers: so many groups of rows, `beside` each in one vector."""
         e, operands = self.e, self.operands
         kind = ir.VectorType(F32, 8 * beside)
-        sums = [e.variable(kind) for _ in range(groups)]
+        sums, done = [e.variable(kind) for _ in range(groups)], e.variable(kind, TILE_N * groups)
         ahead = e.number(AHEAD)
-        with e.loop(operands.count) as i:
-            n = e.b.add(i, operands.start)
-            for acc in sums:
-                e.b.store(ir.Constant(kind, None), acc)
-            for count, decode, records, size in self._steps(e.number(groups), beside):
-                with e.loop(count) as step:
-                    decoded = self._spread(decode(n, step, ahead), beside)
-                    for group, acc in enumerate(sums):
-                        record = e.at(records, e.at(e.times(step, groups * size), group * size))
-                        e.b.store(self._added(decoded, record, size, e.b.load(acc)), acc)
-            for group, acc in enumerate(sums):
-                self._put([e.b.load(acc)], e.number(group * beside), n, certain=True)
+        place = lambda i, group: e.b.gep(done, [e.at(e.times(i, groups), group)])
+        with e.tiles(operands.count, TILE_N) as (n0, width):
+            n0 = e.b.add(n0, operands.start)
+            with e.loop(width) as i:
+                n = e.b.add(n0, i)
+                for acc in sums:
+                    e.b.store(ir.Constant(kind, None), acc)
+                for count, decode, records, size in self._steps(e.number(groups), beside):
+                    with e.loop(count) as step:
+                        decoded = self._spread(decode(n, step, ahead), beside)
+                        for group, acc in enumerate(sums):
+                            record = e.at(records, e.at(e.times(step, groups * size), group * size))
+                            e.b.store(self._added(decoded, record, size, e.b.load(acc)), acc)
+                for group, acc in enumerate(sums):
+                    e.b.store(e.b.load(acc), place(i, group))
+            for together, begin, steps in _quads(e, width):
+                with e.loop(steps) as quad:
+                    i = e.b.add(begin, e.times(quad, together))
+                    for group in range(groups):
+                        cells = [e.b.load(place(e.at(i, k), group)) for k in range(together)]
+                        self._put(cells, e.number(group * beside), e.b.add(n0, i), certain=True)
 
     def _many_rows(self, beside: int) -> None:
         """Sums in memory near by: each decoded chunk of a weight row meets all rows of a tile."""
