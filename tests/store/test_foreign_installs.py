@@ -12,6 +12,7 @@ from tests.tiny.install_file import write_install
 from tests.tiny.tokenizers import write_tokenizer_json
 from turbospark import quant
 from turbospark.config.registry import read_config
+from turbospark.draft.find import Found, declared
 from turbospark.errors import TurbosparkError
 from turbospark.formats import open_checkpoint
 from turbospark.store.repack import import_model
@@ -262,3 +263,18 @@ def test_such_an_install_is_no_source_of_another(tmp_path):
     with pytest.raises(TurbosparkError) as caught:
         import_model(install_of(tmp_path, llama_parts()), "copy")
     assert caught.value.code == "unsupported_source"
+
+
+def test_a_drafter_it_says_nothing_of_is_the_published_one_where_the_sizes_are_its_own(tmp_path):
+    fuse = {"dflash.fc.weight": ("F32", np.ones((2, 4)))}
+    sizes = {"hiddenSize": 5120, "vocabSize": 248320}
+    right = open_checkpoint(write_install(tmp_path / "right.gturbo", sizes, fuse))
+    config = declared(Found("dflash", right, "dflash."))
+    assert (config.block, config.mask_id, config.taps) == (8, 248070, (5, 19, 33, 47, 61))
+    assert (config.selector.rank, config.selector.top_k, config.conv_taps, config.conv_group) == (256, 16, 2, 16)
+    assert {(layer.window, layer.causal) for layer in config.layers} == {(2048, False)}
+    other = open_checkpoint(write_install(tmp_path / "other.gturbo", {**sizes, "hiddenSize": 4096}, fuse))
+    with pytest.raises(TurbosparkError) as caught:
+        declared(Found("dflash", other, "dflash."))
+    assert caught.value.code == "missing_key"
+    assert "(5120, 248320), this model has (4096, 248320)" in caught.value.message

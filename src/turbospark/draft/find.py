@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from turbospark.config.model import ModelConfig
-from turbospark.draft import dflash_config, dflash_gguf, mtp_names
+from turbospark.draft import dflash_config, dflash_gguf, dflash_published, mtp_names
 from turbospark.draft.dflash_names import PREFIX
 from turbospark.draft.fingerprint import fingerprint
 from turbospark.errors import TurbosparkError
@@ -110,10 +110,13 @@ def recorded(path: Path) -> str | None:
 
 
 def declared(found: Found) -> dflash_config.DFlashConfig:
-    """The configuration of a DFlash drafter; inside a model's folder, `drafter` of its config.json."""
+    """The configuration of a DFlash drafter; inside a model's folder, `drafter` of its config.json; inside an install
+    that declares nothing, the published one."""
     checkpoint, where = found.checkpoint, found.path.name
     if checkpoint.kind == "gguf":
         return dflash_gguf.from_gguf(checkpoint.metadata, checkpoint.tensors, where)
+    if checkpoint.kind == "install":
+        return dflash_published.of_trunk(checkpoint.metadata, where)
     if not found.prefix:
         return dflash_config.from_hf(checkpoint.metadata, f"{where}/config.json")
     inner = checkpoint.metadata.get("drafter")
