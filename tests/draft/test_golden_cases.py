@@ -10,6 +10,7 @@ from turbospark.cache.kv import KVCache
 from turbospark.draft.dflash_config import from_hf
 from turbospark.draft.dflash_model import DFlashModel
 from turbospark.formats import open_checkpoint
+from turbospark.kernels.cpu.backend import CpuKernels
 from turbospark.kernels.reference import ReferenceKernels
 from turbospark.kernels.rows import Rows
 from turbospark.layers.trace import Trace
@@ -34,10 +35,10 @@ def relative(ours: np.ndarray, theirs: np.ndarray) -> float:
 class Case:
     """One golden case and the drafter it belongs to; `perturb(name, values)` may change a tensor."""
 
-    def __init__(self, folder: Path, name: str, perturb=lambda name, values: values):
+    def __init__(self, folder: Path, name: str, kernels=None, perturb=lambda name, values: values):
         stored = np.load(folder / "cases.npz")
         self.expected = {k.removeprefix(name + "."): stored[k] for k in stored.files if k.startswith(name + ".")}
-        self.kernels = ReferenceKernels()
+        self.kernels = ReferenceKernels() if kernels is None else kernels
         checkpoint = open_checkpoint(folder)
         self.config = from_hf(checkpoint.metadata, folder.name)
         weights = Weights(Perturbed(checkpoint, perturb), lambda n: (n,), self.kernels, Trace(), (128, 128))
@@ -54,7 +55,8 @@ class Case:
         self.hidden = self.model.block(self.block, self.caches, np.zeros(rows, int))
 
     def kept(self, which: str) -> np.ndarray:
-        return np.stack([getattr(cache, which)[0, :, : self.context].swapaxes(0, 1) for cache in self.caches])
+        cached = [np.asarray(getattr(cache, which)) for cache in self.caches]
+        return np.stack([c[0, :, : self.context].swapaxes(0, 1) for c in cached])
 
 
 class Perturbed:
@@ -69,9 +71,16 @@ class Perturbed:
         return QTensor(name, "F32", tensor.shape, values.view(np.uint8))
 
 
-@pytest.fixture(params=CASES, ids=[f"{f.name}-{n}" for f, n in CASES])
+BACKENDS = {"reference": ReferenceKernels, "cpu": lambda: CpuKernels(exact=True)}
+
+
+@pytest.fixture(
+    params=[(*case, backend) for case in CASES for backend in BACKENDS],
+    ids=[f"{f.name}-{n}-{backend}" for f, n in CASES for backend in BACKENDS],
+)
 def case(request):
-    return Case(*request.param)
+    folder, name, backend = request.param
+    return Case(folder, name, BACKENDS[backend]())
 
 
 def test_there_are_cases():
@@ -112,7 +121,7 @@ def test_1_percent_on_any_tensor_is_seen(folder):
     name = [n for f, n in CASES if f == folder][-1]
     blind = []
     for tensor in open_checkpoint(folder).tensors:
-        case = Case(folder, name, lambda n, v, t=tensor: noisy(v) if n == t else v)
+        case = Case(folder, name, perturb=lambda n, v, t=tensor: noisy(v) if n == t else v)
         seen = [relative(case.hidden, case.expected["hidden"])]
         if case.config.selector is not None:
             candidates = case.model.candidates(case.hidden[1:], case.model.logits(case.hidden[1:]))

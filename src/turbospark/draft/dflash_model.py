@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from turbospark.cache.kv import KVCache
+from turbospark.config.model import Attention
 from turbospark.draft.dflash_config import DFlashConfig, DFlashLayer
 from turbospark.errors import TurbosparkError
-from turbospark.kernels.parts import Norm
+from turbospark.kernels.parts import AttentionBranch, BlockLayer, Conv, FeedForwardBranch, GatedMLP, Heads, Norm
 from turbospark.kernels.rows import Rows
 from turbospark.layers.weights import Weights
 
@@ -35,86 +36,75 @@ class GroupedConv:
 
     def __init__(self, config: DFlashConfig, w: Weights, name: str):
         groups = config.hidden // config.conv_group
-        self.kernels, self.shape, self.group = w.kernels, (2, config.conv_taps, groups), config.conv_group
-        self.base = w.vector(f"{name}.base_kernel", 2, config.conv_taps, config.hidden, suffix="")
-        self.projection = w.matrix(f"{name}.kernel_projection", 2 * config.conv_taps * groups, config.hidden)
+        self.kernels, self.shape = w.kernels, (2, config.conv_taps, groups)
+        base = w.vector(f"{name}.base_kernel", 2, config.conv_taps, config.hidden, suffix="")
+        projection = w.matrix(f"{name}.kernel_projection", 2 * config.conv_taps * groups, config.hidden)
+        self.part = Conv(base, w.kernels.group([projection]), config.conv_group)
 
     def kernel(self, x: Any) -> Any:
         """d [R, 2, taps, G] of rows x [R, H]."""
-        return self.kernels.linear(x, self.projection).reshape(len(x), *self.shape)
+        return self.kernels.project(x, None, self.part.projection)[0].reshape(len(x), *self.shape)
 
     def __call__(self, x: Any, kernel: Any, side: int, rows: Rows) -> Any:
         inside = np.concatenate([np.arange(len(span)) for span in rows.spans])
         y = 0 * x
         for t in range(self.shape[1]):
             earlier = x[np.maximum(np.arange(len(x)) - t, 0)] * self.kernels.vector(inside >= t)[:, None]
-            spread = self.base[side, t] + kernel[:, side, t].repeat(self.group, -1)
+            spread = self.part.base[side, t] + kernel[:, side, t].repeat(self.part.width, -1)
             y = y + spread * earlier
         return y
 
 
 class Layer:
-    """One drafter layer over the rows of a block; the context is in the cache."""
+    """One drafter layer over the rows of a block; the context is in the cache. `parts`: what a backend may fuse."""
 
     def __init__(self, config: DFlashConfig, layer: DFlashLayer, w: Weights, rotation: Any):
-        c, hidden = config, config.hidden
-        self.config, self.layer, self.kernels, self.rotation = config, layer, w.kernels, rotation
+        c, hidden, kernels = config, config.hidden, w.kernels
+        self.layer, self.kernels = layer, kernels
         norm = lambda name, n: Norm(w.vector(name, n), c.eps)
-        self.before_attention, self.before_mlp = (
-            norm("input_layernorm", hidden),
-            norm("post_attention_layernorm", hidden),
-        )
-        self.q = w.matrix("self_attn.q_proj", c.heads * c.head_dim, hidden)
-        self.k = w.matrix("self_attn.k_proj", c.kv_heads * c.head_dim, hidden)
-        self.v = w.matrix("self_attn.v_proj", c.kv_heads * c.head_dim, hidden)
-        self.o = w.matrix("self_attn.o_proj", hidden, c.heads * c.head_dim)
-        self.q_norm, self.k_norm = norm("self_attn.q_norm", c.head_dim), norm("self_attn.k_norm", c.head_dim)
-        self.gate, self.up = w.matrix("mlp.gate_proj", c.width, hidden), w.matrix("mlp.up_proj", c.width, hidden)
-        self.down = w.matrix("mlp.down_proj", hidden, c.width)
+        attention = Attention(c.heads, c.kv_heads, c.head_dim, c.rope, c.head_dim**-0.5, qk_norm=True)
+        q = w.matrix("self_attn.q_proj", c.heads * c.head_dim, hidden)
+        k = w.matrix("self_attn.k_proj", c.kv_heads * c.head_dim, hidden)
+        v = w.matrix("self_attn.v_proj", c.kv_heads * c.head_dim, hidden)
+        o = w.matrix("self_attn.o_proj", hidden, c.heads * c.head_dim)
+        head_norms = norm("self_attn.q_norm", c.head_dim), norm("self_attn.k_norm", c.head_dim)
+        self.heads = Heads(attention, *head_norms, rotation, lambda *_: None)
+        self.kv = kernels.group([k, v])
+        gate, up = w.matrix("mlp.gate_proj", c.width, hidden), w.matrix("mlp.up_proj", c.width, hidden)
+        mlp = GatedMLP(gate, up, w.matrix("mlp.down_proj", hidden, c.width), "silu", lambda *_: None)
         self.attention_conv = GroupedConv(c, w, "attention_conv") if c.conv_taps else None
         self.mlp_conv = GroupedConv(c, w, "mlp_conv") if c.conv_taps else None
-
-    def keys_values(self, x: Any, rows: Rows) -> tuple[Any, Any]:
-        """k (normed and rotated) and v [R, kv, d] of context or block rows."""
-        k = self._heads(self.kernels.linear(x, self.k), self.config.kv_heads)
-        k = self.kernels.rope(self.kernels.norm(k, self.k_norm.weight, self.k_norm.eps), rows, self.rotation)
-        return k, self._heads(self.kernels.linear(x, self.v), self.config.kv_heads)
+        qkv, output = kernels.group([q, k, v]), kernels.group([o])
+        self.parts = BlockLayer(
+            AttentionBranch(norm("input_layernorm", hidden), qkv, self.heads, output, None),
+            None if self.attention_conv is None else self.attention_conv.part,
+            FeedForwardBranch(norm("post_attention_layernorm", hidden), mlp, None),
+            None if self.mlp_conv is None else self.mlp_conv.part,
+        )
 
     def __call__(self, x: Any, rows: Rows, cache: KVCache, visible: tuple[np.ndarray, np.ndarray]) -> Any:
-        normed = self.kernels.norm(x, self.before_attention.weight, self.before_attention.eps)
-        x = x + self._around(self.attention_conv, normed, rows, lambda h: self._attend(h, rows, cache, visible))
-        normed = self.kernels.norm(x, self.before_mlp.weight, self.before_mlp.eps)
-        return x + self._around(self.mlp_conv, normed, rows, self._mlp)
+        attend = lambda h: self._attend(h, rows, cache, visible)
+        feed = lambda h: self.kernels.gated_mlp(h, None, self.parts.feed_forward.mlp)
+        x = x + self._around(self.attention_conv, self.parts.attention.before, x, rows, attend)
+        return x + self._around(self.mlp_conv, self.parts.feed_forward.before, x, rows, feed)
 
-    def _around(self, conv: GroupedConv | None, x: Any, rows: Rows, sublayer: Callable[[Any], Any]) -> Any:
+    def _around(self, conv: GroupedConv | None, norm: Norm, x: Any, rows: Rows, sublayer: Callable[[Any], Any]) -> Any:
         """The sublayer between the two sides of its convolution; both kernels come from the sublayer's input."""
+        x = self.kernels.norm(x, norm.weight, norm.eps)
         if conv is None:
             return sublayer(x)
         kernel = conv.kernel(x)
         return conv(sublayer(conv(x, kernel, 0, rows)), kernel, 1, rows)
 
     def _attend(self, x: Any, rows: Rows, cache: KVCache, visible: tuple[np.ndarray, np.ndarray]) -> Any:
-        c, kernels = self.config, self.kernels
-        q = kernels.norm(self._heads(kernels.linear(x, self.q), c.heads), self.q_norm.weight, self.q_norm.eps)
-        cache.append(rows, *self.keys_values(x, rows))
+        c, norm, kernels = self.heads.config, self.heads.q_norm, self.kernels
+        q, k, v = (part.reshape(len(x), -1, c.head_dim) for part in kernels.project(x, None, self.parts.attention.qkv))
+        turned = lambda x, norm: kernels.rope(kernels.norm(x, norm.weight, norm.eps), rows, self.heads.rotation)
+        cache.append(rows, turned(k, self.heads.k_norm), v)
         out = kernels.attention(
-            kernels.rope(q, rows, self.rotation),
-            cache.k,
-            cache.v,
-            rows,
-            scale=c.head_dim**-0.5,
-            window=None,
-            softcap=None,
-            visible=visible,
+            turned(q, norm), cache.k, cache.v, rows, scale=c.scale, window=None, softcap=None, visible=visible
         )
-        return kernels.linear(out.reshape(len(x), -1), self.o)
-
-    def _mlp(self, x: Any) -> Any:
-        linear = self.kernels.linear
-        return linear(self.kernels.gate(linear(x, self.gate), linear(x, self.up), "silu"), self.down)
-
-    def _heads(self, x: Any, heads: int) -> Any:
-        return x.reshape(len(x), heads, self.config.head_dim)
+        return kernels.project(out.reshape(len(x), -1), None, self.parts.attention.o)[0]
 
 
 class DFlashModel:
@@ -142,6 +132,7 @@ class DFlashModel:
         self.context_norm = Norm(w.vector("hidden_norm", c.hidden), c.eps)
         self.norm = Norm(w.vector("norm", c.hidden), c.eps)
         self.layers = [Layer(c, layer, w.scope(f"layers.{i}."), rotation) for i, layer in enumerate(c.layers)]
+        self._whole = w.kernels.block([layer.parts for layer in self.layers])
         if c.selector is not None:
             codebook = lambda role: w.values(f"candidate_selector.{role}_codebook", c.vocab, c.selector.rank, suffix="")
             self.predecessor, self.successor = codebook("predecessor"), codebook("successor")
@@ -155,7 +146,7 @@ class DFlashModel:
         """Writes the context keys and values of committed rows at their positions."""
         context = self.context(taps)
         for layer, cache in zip(self.layers, caches, strict=True):
-            cache.append(rows, *layer.keys_values(context, rows))
+            self.kernels.remember(context, rows, cache, layer.kv, layer.heads)
 
     def block(self, rows: Rows, caches: Sequence[KVCache], first: np.ndarray) -> Any:
         """hidden [R, H] after the final norm of blocks whose first row is the anchor and whose others are masks.
@@ -169,32 +160,35 @@ class DFlashModel:
         if self.mask is not None:
             x[np.setdiff1d(np.arange(len(rows)), anchors)] = self.mask * self.config.embedding_scale
         last = np.concatenate([np.repeat(rows.positions[s.stop - 1], len(s)) for s in rows.spans])
-        for layer, cache in zip(self.layers, caches, strict=True):
-            x = layer(x, rows, cache, _visible(layer.layer, rows.positions, first, last))
+        visible = [_visible(layer.layer, rows.positions, first, last) for layer in self.layers]
+        if self._whole is not None:
+            x = self._whole(x, rows, caches, visible)
+        else:
+            for layer, cache, seen in zip(self.layers, caches, visible, strict=True):
+                x = layer(x, rows, cache, seen)
         return self.kernels.norm(x, self.norm.weight, self.norm.eps)
 
-    def logits(self, hidden: Any) -> np.ndarray:
+    def logits(self, hidden: Any) -> Any:
         """float32 [R, rows of the head] by the target's head; a row that is not finite is refused by name."""
         logits = self.kernels.linear(hidden, self.head)
         logits = logits if self.config.output_multiplier == 1.0 else logits * self.config.output_multiplier
         if self.config.softcap is not None:
             logits = self.kernels.softcap(logits, self.config.softcap)
-        values = self.kernels.to_numpy(logits)
-        bad = np.flatnonzero(~np.isfinite(values).all(-1))
-        if len(bad):
+        finite = self.kernels.finite(logits)
+        if not finite.all():
             raise TurbosparkError(
                 "non_finite_draft",
-                f"the drafter's row {bad[0]} of {len(values)} is not finite",
+                f"the drafter's row {finite.argmin()} of {len(logits)} is not finite",
                 "its activations overflowed",
             )
-        return values
+        return logits
 
-    def candidates(self, hidden: Any, logits: np.ndarray) -> Candidates:
+    def candidates(self, hidden: Any, logits: Any) -> Candidates:
         """The selector's top-k of each row, ties to the lowest id."""
         k = min(self.config.selector.top_k if self.config.selector else 1, logits.shape[1])
-        best = np.stack([_best(row, k) for row in logits])
-        weight = self.kernels.to_numpy(self.kernels.linear(hidden, self.projection))
-        return Candidates(self.ids[best], np.take_along_axis(logits, best, -1), weight)
+        best = self.kernels.best(logits, k)
+        unary = np.take_along_axis(self.kernels.to_numpy(logits), best, -1)
+        return Candidates(self.ids[best], unary, self.kernels.to_numpy(self.kernels.linear(hidden, self.projection)))
 
     def scores(self, candidates: Candidates, row: int, predecessor: np.ndarray | int) -> np.ndarray:
         """unary[c] + <predecessor codebook * w, successor codebook[c]>, [.., k] for one or several predecessors."""
@@ -205,19 +199,12 @@ class DFlashModel:
         """Proposals from the mask rows' hidden [n, H], each drawn given the one before it."""
         logits = self.logits(hidden)
         if self.config.selector is None:
-            return [draw(position + 1 + i, self.ids, row) for i, row in enumerate(logits)]
+            return [draw(position + 1 + i, self.ids, row) for i, row in enumerate(self.kernels.to_numpy(logits))]
         candidates, tokens, last = self.candidates(hidden, logits), [], anchor
         for i in range(len(logits)):
             last = draw(position + 1 + i, candidates.ids[i], self.scores(candidates, i, last))
             tokens.append(last)
         return tokens
-
-
-def _best(row: np.ndarray, k: int) -> np.ndarray:
-    """Indices of the k largest values, best first, of equal ones the lowest first."""
-    border = np.partition(row, len(row) - k)[len(row) - k]
-    able = np.flatnonzero(row >= border)
-    return able[np.argsort(-row[able], kind="stable")[:k]]
 
 
 def _visible(

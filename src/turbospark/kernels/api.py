@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from turbospark.config.model import MoE, Rope
-from turbospark.kernels.parts import AttentionBranch, Delta, GatedMLP, Heads, Latents, Norm
+from turbospark.kernels.parts import AttentionBranch, BlockLayer, Delta, GatedMLP, Heads, Latents, Norm
 from turbospark.kernels.rows import Rows
 from turbospark.quant.tensor import QTensor
 
@@ -22,6 +22,8 @@ Array = Any
 
 # (x [R, H], rows, a cache for each layer, taps) -> the stream after the last layer, and after each tapped one
 Trunk = Callable[[Array, Rows, Sequence[Any], Sequence[int]], tuple[Array, dict[int, Array]]]
+# (x [R, H], rows, a cache for each layer, the first and last position each row sees there, int [R]) -> [R, H]
+Block = Callable[[Array, Rows, Sequence[Any], Sequence[tuple[np.ndarray, np.ndarray]]], Array]
 L2_EPS = 1e-6  # inside the root of a delta rule's q and k norms; fixed by the family, whatever its RMS norms use
 
 
@@ -165,6 +167,33 @@ class Kernels(ABC):
         A branch is an AttentionBranch or a FeedForwardBranch; a layer that has others is given as none.
         """
         return None
+
+    # drafters
+
+    def block(self, layers: Sequence[BlockLayer]) -> Block | None:
+        """All layers of a drafter's block as one call, where a backend has one; else None."""
+        return None
+
+    def remember(self, x: Array, rows: Rows, cache: Any, group: Any, heads: Heads) -> None:
+        """Writes keys, normed and rotated, and values to the cache; `group` makes both of x [R, H]."""
+        k, v = (part.reshape(len(x), heads.config.kv_heads, -1) for part in self.project(x, None, group))
+        if heads.k_norm is not None:
+            k = self.norm(k, heads.k_norm.weight, heads.k_norm.eps)
+        cache.append(rows, k if heads.config.rope is None else self.rope(k, rows, heads.rotation), v)
+
+    def finite(self, x: Array) -> np.ndarray:
+        """Which rows of x [R, n] hold nothing but finite numbers, bool [R] on the host."""
+        return np.isfinite(self.to_numpy(x)).all(-1)
+
+    def best(self, x: Array, count: int) -> np.ndarray:
+        """Indices of the largest values of each row of x [R, n], best first, of equal ones the lowest first: [R, count]
+        on the host. No value may be NaN."""
+        found = []
+        for row in self.to_numpy(x):
+            border = np.partition(row, len(row) - count)[len(row) - count]
+            able = np.flatnonzero(row >= border)
+            found.append(able[np.argsort(-row[able], kind="stable")[:count]])
+        return np.stack(found)
 
     # sublayers: project, then attend, latent or gated_delta, then merge; attention_branch; or feed_forward
 

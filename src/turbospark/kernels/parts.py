@@ -90,3 +90,26 @@ class GatedMLP:
     down: Any
     activation: str
     trace: Report
+
+
+@dataclass(frozen=True)
+class Conv:
+    """A convolution around a drafter's sublayer; `width` channels share a kernel.
+
+    base [2, taps, H], its two sides; projection: what `Kernels.group` made of a matrix [2 * taps * H / width, H], which
+    gives what is added to them, from the sublayer's input.
+    """
+
+    base: Any
+    projection: Any
+    width: int
+
+
+@dataclass(frozen=True)
+class BlockLayer:
+    """A layer of a drafter's block: attention and a gated feed-forward, each between its convolution's sides."""
+
+    attention: AttentionBranch
+    attention_conv: Conv | None
+    feed_forward: FeedForwardBranch
+    feed_forward_conv: Conv | None

@@ -10,20 +10,23 @@ import numpy as np
 
 from turbospark import quant
 from turbospark.config.model import MoE
-from turbospark.kernels.api import Trunk
+from turbospark.kernels.api import Block, Trunk
 from turbospark.kernels.cpu import delta, linear, rowwise, threads
 from turbospark.kernels.cpu.about import halves
+from turbospark.kernels.cpu.block_parts import BlockPart, RememberPart
 from turbospark.kernels.cpu.delta import commit
 from turbospark.kernels.cpu.elementary import CODE
 from turbospark.kernels.cpu.entries import (
     enter,
     enter_attend,
     enter_attention,
+    enter_block,
     enter_branch,
     enter_commit,
     enter_delta,
     enter_experts,
     enter_latent,
+    enter_remember,
     enter_trunk,
 )
 from turbospark.kernels.cpu.memory import Memory, Scratch, cached, keys_and_values, recurrent, rows_alone, zeros
@@ -42,7 +45,7 @@ from turbospark.kernels.cpu.parts import (
 )
 from turbospark.kernels.cpu.record import Record
 from turbospark.kernels.cpu.routing import route
-from turbospark.kernels.parts import AttentionBranch, Delta, GatedMLP, Heads, Latents, Norm
+from turbospark.kernels.parts import AttentionBranch, BlockLayer, Delta, GatedMLP, Heads, Latents, Norm
 from turbospark.kernels.reference.backend import ReferenceKernels
 from turbospark.kernels.rows import Rows
 from turbospark.quant.tensor import QTensor
@@ -238,6 +241,48 @@ class CpuKernels(ReferenceKernels):
     def commit_delta(self, cache: Any, slot: int, count: int) -> None:
         span = np.array([[slot, 0, count, 0]], np.int64)
         enter_commit(commit.address, threads.team(), self._commit.address, recurrent(cache), span)
+
+    # drafters
+
+    def block(self, layers: Sequence[BlockLayer]) -> Block | None:
+        part = BlockPart(layers)
+        return partial(self._run_block, part) if part.native else None
+
+    def _run_block(
+        self,
+        part: BlockPart,
+        x: np.ndarray,
+        rows: Rows,
+        caches: Sequence[Any],
+        visible: Sequence[tuple[np.ndarray, np.ndarray]],
+    ) -> np.ndarray:
+        for cache in caches:
+            cache.admit(rows)
+        layouts = np.array([keys_and_values(cache.k, cache.v) for cache in caches], np.int64)
+        first, last = np.ascontiguousarray(np.swapaxes(visible, 0, 1), np.int64)
+        inside = np.concatenate([np.arange(len(span)) for span in rows.spans])
+        out = np.array(x, FLOAT)
+        places = (*self._places(rows), address(first), address(last), address(inside))
+        self._plan(enter_block, part, address(layouts), *places, out)
+        return out
+
+    def remember(self, x: np.ndarray, rows: Rows, cache: Any, group: Any, heads: Heads) -> None:
+        part = self._part(group, lambda group: RememberPart(group, heads))
+        if not part.native:
+            super().remember(x, rows, cache, group, heads)
+            return
+        cache.admit(rows)
+        self._plan(enter_remember, part, keys_and_values(cache.k, cache.v), *self._places(rows), x)
+
+    def finite(self, x: np.ndarray) -> np.ndarray:
+        found = np.empty(len(x), np.bool_)
+        rowwise.finite(x.view(np.int32), found)
+        return found
+
+    def best(self, x: np.ndarray, count: int) -> np.ndarray:
+        found = np.empty((len(x), count), np.int64)
+        rowwise.best(x, found, np.empty(count, FLOAT))
+        return found
 
     # mixture of experts
 

@@ -6,7 +6,18 @@ their memory return 0, or the bytes they need when `size` is too small, and then
 
 from __future__ import annotations
 
-from turbospark.kernels.cpu import attend, attention, delta, experts, feed_forward, heads, latent, projection, trunk
+from turbospark.kernels.cpu import (
+    attend,
+    attention,
+    block,
+    delta,
+    experts,
+    feed_forward,
+    heads,
+    latent,
+    projection,
+    trunk,
+)
 from turbospark.kernels.cpu.compile import kernel
 from turbospark.kernels.cpu.elementwise import copy_row
 from turbospark.kernels.cpu.inputs import aligned, input_bytes
@@ -34,7 +45,9 @@ def enter_branch(region, team, threads, record, memory, size, cache, positions, 
         return working - memory
     at = x.ctypes.data, out.ctypes.data
     needed = (
-        working - memory + _set_branch(record, cache, positions, slots, rows, columns, at, memory, working, threads)
+        working
+        - memory
+        + _set_branch(record, cache, positions, slots, 0, 0, rows, columns, at, memory, working, threads)
     )
     if needed > size:
         return needed
@@ -43,8 +56,10 @@ def enter_branch(region, team, threads, record, memory, size, cache, positions, 
 
 
 @kernel
-def _set_branch(record, cache, positions, slots, rows, columns, at, plan, memory, threads):
+def _set_branch(record, cache, positions, slots, first, last, rows, columns, at, plan, memory, threads):
     """Sets the fields of a branch from `at`, (x, out); returns the bytes it will use at `memory`.
+
+    first, last: what each row sees, see `attention.begin`.
 
     Memory: inputs of a projection, projected rows, mixtures, attention's own.
     """
@@ -65,7 +80,7 @@ def _set_branch(record, cache, positions, slots, rows, columns, at, plan, memory
     _between(middle, positions, q, q + 4 * rows * queries, q + 4 * rows * (queries + keys), mix)
     put(o, Y, mix)
     put(o, OUT, at[1])
-    return rest - memory + attention.begin(middle, cache, rows, slots, positions, 0, 0, plan, rest, threads)
+    return rest - memory + attention.begin(middle, cache, rows, slots, positions, first, last, plan, rest, threads)
 
 
 @kernel
@@ -82,7 +97,7 @@ def enter_trunk(region, team, threads, record, memory, size, caches, positions, 
         layer = record + 8 * (len(trunk.FIELDS) + len(trunk.LAYER_FIELDS) * i)
         branch, feed = get(layer, trunk.ATTENTION), get(layer, trunk.FEED_FORWARD)
         own_plan, cache = memory + i * plan, get(caches, i)
-        used = _set_branch(branch, cache, positions, slots, rows, columns, at, own_plan, working, threads)
+        used = _set_branch(branch, cache, positions, slots, 0, 0, rows, columns, at, own_plan, working, threads)
         put(feed, ROWS, rows)
         put(feed, X, stream)
         put(feed, OUT, stream)
@@ -95,6 +110,91 @@ def enter_trunk(region, team, threads, record, memory, size, caches, positions, 
     put(record, trunk.STREAM, stream)
     put(record, trunk.COUNT, rows * columns)
     copy_row(x.ctypes.data, stream, rows * columns)
+    launch(team, region, record)
+    return 0
+
+
+@kernel
+def enter_block(region, team, threads, record, memory, size, caches, positions, slots, first, last, inside, x):
+    """A drafter's block, in place in x. caches: int64 [layers], layouts; first and last int64 [layers, rows]."""
+    rows, columns = x.shape
+    sublayers, plan, line = get(record, block.SUBLAYERS), attention.plan_bytes(rows), aligned(4 * rows * columns)
+    normed = memory + sublayers * plan
+    mixed, result, kernels = normed + line, normed + 2 * line, normed + 3 * line
+    outputs = 0
+    for i in range(sublayers):
+        sublayer = block.sublayer_at(record, i)
+        outputs = max(outputs, 2 * get(sublayer, block.TAPS) * columns // max(1, get(sublayer, block.WIDTH)))
+    working = kernels + aligned(4 * rows * outputs)
+    if working - memory > size:
+        return working - memory
+    most, attention_layer = input_bytes(rows, columns, threads), 0
+    for i in range(sublayers):
+        sublayer = block.sublayer_at(record, i)
+        inner, projecting = get(sublayer, block.RECORD), get(sublayer, block.PROJECTION)
+        source = normed
+        if projecting != 0:
+            source = mixed
+            put(projecting, ROWS, rows)
+            put(projecting, X, normed)
+            put(projecting, OUT, kernels)
+            put(projecting, MEMORY, working)
+        if get(sublayer, block.ATTENDS) != 0:
+            seen, at = 8 * attention_layer * rows, (source, result)
+            cache, own_plan = get(caches, attention_layer), memory + i * plan
+            since, until = first + seen, last + seen
+            used = _set_branch(
+                inner, cache, positions, slots, since, until, rows, columns, at, own_plan, working, threads
+            )
+            o = get(inner, attend.OUTPUT)
+            put(o, X, get(o, Y))
+            attention_layer += 1
+        else:
+            put(inner, ROWS, rows)
+            put(inner, X, source)
+            put(inner, OUT, result)
+            put(inner, MEMORY, working)
+            used = feed_forward.feed_forward_bytes(rows, columns, get(inner, feed_forward.WIDTH), threads)
+        most = max(most, used)
+    if working - memory + most > size:
+        return working - memory + most
+    put(record, block.ROWS, rows)
+    put(record, block.COLUMNS, columns)
+    put(record, block.INSIDE, inside)
+    put(record, block.STREAM, x.ctypes.data)
+    put(record, block.NORMED, normed)
+    put(record, block.MIXED, mixed)
+    put(record, block.RESULT, result)
+    put(record, block.KERNELS, kernels)
+    launch(team, region, record)
+    return 0
+
+
+@kernel
+def enter_remember(region, team, threads, record, memory, size, cache, positions, slots, x):
+    """Keys and values of rows. Memory: the projection's inputs, projected rows, a key for each thread."""
+    rows, columns = x.shape
+    group, middle = get(record, block.GROUP), get(record, block.KEY_HEADS)
+    width = get(middle, attention.KEY_WIDTH)
+    keys = memory + input_bytes(rows, columns, threads)
+    values = keys + 4 * rows * get(middle, attention.KV_HEADS) * width
+    own, own_size = aligned(values + (values - keys)), aligned(4 * attention.padded(width))
+    needed = own + threads * own_size - memory
+    if needed > size:
+        return needed
+    for i in range(attention.KERNEL, attention.CAPACITY + 1):
+        put(middle, i, get(cache, i - attention.KERNEL))
+    put(group, ROWS, rows)
+    put(group, X, x.ctypes.data)
+    put(group, OUT, keys)
+    put(group, MEMORY, memory)
+    put(middle, attention.ROWS, rows)
+    put(middle, attention.SLOTS, slots)
+    put(middle, attention.OWN, own)
+    put(middle, attention.OWN_SIZE, own_size)
+    put(middle, heads.POSITIONS, positions)
+    put(middle, heads.KEYS, keys)
+    put(middle, heads.VALUES, values)
     launch(team, region, record)
     return 0
 

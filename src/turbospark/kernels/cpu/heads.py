@@ -38,20 +38,28 @@ def _turned(record, source, norm, position, out):
 
 
 @kernel
+def keep(record, item, memory):
+    """A key, normed and rotated, and a value to the cache; item: row * kv_heads + head, memory for a padded key."""
+    kv_heads, element = get(record, attention.KV_HEADS), get(record, attention.ELEMENT)
+    width, value_width = get(record, attention.KEY_WIDTH), get(record, attention.VALUE_WIDTH)
+    row, head = item // kv_heads, item % kv_heads
+    position, slot = get(get(record, POSITIONS), row), get(get(record, attention.SLOTS), row)
+    _turned(record, get(record, KEYS) + 4 * item * width, get(record, K_NORM), position, memory)
+    cache_row(element, memory, key_at(record, slot, head, position), width)
+    value = get(record, VALUES) + 4 * item * value_width
+    cache_row(element, value, value_at(record, slot, head, position), value_width)
+
+
+@kernel
 def prepare(record, thread, threads):
     """A thread's share of the heads: queries to where attention wants them, keys and values to the cache."""
     memory = get(record, attention.OWN) + thread * get(record, attention.OWN_SIZE)
     rows, heads, kv_heads = get(record, attention.ROWS), get(record, attention.HEADS), get(record, attention.KV_HEADS)
-    group, element = heads // kv_heads, get(record, attention.ELEMENT)
-    width, value_width = get(record, attention.KEY_WIDTH), get(record, attention.VALUE_WIDTH)
+    group, width = heads // kv_heads, get(record, attention.KEY_WIDTH)
     for item in range(thread, rows * kv_heads, threads):
         row, head = item // kv_heads, item % kv_heads
-        position, slot = get(get(record, POSITIONS), row), get(get(record, attention.SLOTS), row)
-        out = query_at(record, head, row)
+        position, out = get(get(record, POSITIONS), row), query_at(record, head, row)
         for i in range(group):
             source = get(record, QUERIES) + 4 * (row * heads + head * group + i) * get(record, QUERY_HEAD)
             _turned(record, source, get(record, Q_NORM), position, out + 4 * i * padded(width))
-        _turned(record, get(record, KEYS) + 4 * item * width, get(record, K_NORM), position, memory)
-        cache_row(element, memory, key_at(record, slot, head, position), width)
-        value = get(record, VALUES) + 4 * item * value_width
-        cache_row(element, value, value_at(record, slot, head, position), value_width)
+        keep(record, item, memory)

@@ -183,7 +183,7 @@ class BranchPart(Part):
         self.native = qkv.native and o.native
         if not self.native:
             return
-        heads = AttendPart(parts.heads)
+        self.qkv, heads = qkv, AttendPart(parts.heads)
         qkv.set_norm(parts.before)
         o.set_norm(parts.after)
         addresses = (qkv.address, heads.address, o.address)

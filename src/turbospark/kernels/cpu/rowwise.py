@@ -11,6 +11,8 @@ from turbospark.kernels.cpu.norms import l2_row, rms_row
 from turbospark.kernels.cpu.record import get
 from turbospark.kernels.cpu.rotation import rotate_row
 
+STRETCH = 64  # elements that are looked at together
+
 
 @kernel
 def norm(x, out, weight, eps):
@@ -68,3 +70,41 @@ def store(cache, values, heads, positions, slots):
         place = positions[row] % get(cache, CAPACITY - KERNEL) * get(cache, K_ROW - KERNEL)
         at = get(cache, K - KERNEL) + slots[row] * get(cache, K_SLOT - KERNEL) + head * get(cache, K_HEAD - KERNEL)
         cache_row(get(cache, ELEMENT - KERNEL), values.ctypes.data + 4 * i * width, at + place, width)
+
+
+@kernel
+def finite(bits, out):
+    """Which rows of float32, seen as int32 [rows, n], have no element whose exponent is all ones."""
+    rows, n = bits.shape
+    for i in range(rows):
+        bad = np.int32(0)
+        for k in range(n):
+            bad |= np.int32((bits[i, k] & 0x7F800000) == 0x7F800000)
+        out[i] = bad == 0
+
+
+@kernel
+def best(x, out, values):
+    """Indices of the largest elements of each row, best first, of equal ones the lowest first. values: their room."""
+    rows, n = x.shape
+    count = out.shape[1]
+    for i in range(rows):
+        held = 0
+        for start in range(0, n, STRETCH):
+            stop = min(start + STRETCH, n)
+            if held == count:  # most stretches have nothing larger
+                least, larger = values[count - 1], False
+                for k in range(start, stop):
+                    larger |= x[i, k] > least
+                if not larger:
+                    continue
+            for k in range(start, stop):
+                value = x[i, k]
+                if held == count and not value > values[count - 1]:
+                    continue
+                held = min(held + 1, count)
+                place = held - 1
+                while place > 0 and value > values[place - 1]:
+                    values[place], out[i, place] = values[place - 1], out[i, place - 1]
+                    place -= 1
+                values[place], out[i, place] = value, k

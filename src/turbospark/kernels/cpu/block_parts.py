@@ -1,0 +1,61 @@
+"""A drafter's layers as the kernels of `block` take them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from turbospark.kernels.cpu import block
+from turbospark.kernels.cpu.parts import AttendPart, BranchPart, Group, MLPPart, Part, address, eps, weight
+from turbospark.kernels.cpu.record import Record, bits
+from turbospark.kernels.parts import BlockLayer, Conv, Heads, Norm
+
+
+class BlockPart(Part):
+    """All layers of a drafter's block."""
+
+    callback = block.block
+
+    def __init__(self, layers: Sequence[BlockLayer]):
+        attention = [BranchPart(layer.attention) for layer in layers]
+        feeds = [MLPPart(layer.feed_forward.mlp) for layer in layers]
+        convs = [conv for layer in layers for conv in (layer.attention_conv, layer.feed_forward_conv)]
+        groups = [None if conv is None else own(conv.projection) for conv in convs]
+        self.native = all(part is None or part.native for part in (*attention, *feeds, *groups))
+        if not self.native:
+            return
+        rows = []
+        for i, layer in enumerate(layers):
+            attention[i].qkv.set_norm(None)  # the sublayer reads what the convolution makes of the normed stream
+            inner = block.inner_attention.address, attention[i].address, 1
+            rows.append((*inner, *_around(layer.attention.before, layer.attention_conv, groups[2 * i])))
+            inner = feeds[i].region, feeds[i].address, 0
+            rows.append((*inner, *_around(layer.feed_forward.before, layer.feed_forward_conv, groups[2 * i + 1])))
+        record = Record(block.FIELDS, keep=(layers, attention, feeds, groups), sublayers=len(rows))
+        record.append(rows)
+        self._describe(record)
+
+
+class RememberPart(Part):
+    """Keys and values of a drafter's context."""
+
+    callback = block.remember
+
+    def __init__(self, group: Group, parts: Heads):
+        matrices, heads = own(group), AttendPart(parts)
+        self.native = matrices.native
+        if self.native:
+            self._describe(Record.of(block.KEYS_FIELDS, (matrices.address, heads.address), keep=(matrices, heads)))
+
+
+def own(group: Any) -> Group:
+    """A copy of a group, whose record nobody else sets."""
+    return Group(*zip(*group, strict=True))
+
+
+def _around(norm: Norm, conv: Conv | None, projection: Group | None) -> tuple[int, ...]:
+    """What a sublayer's fields say of its norm and its convolution."""
+    before = weight(norm), bits(eps(norm))
+    if conv is None or projection is None:
+        return (*before, 0, 1, 0, 0)
+    return (*before, conv.base.shape[1], conv.width, address(conv.base), projection.address)
