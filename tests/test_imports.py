@@ -22,6 +22,7 @@ MAY = {
     "tokenizer": {"errors", "formats"},
     "store": {
         *("errors", "environment", "units", "config", "quant", "formats", "kernels", "models", "draft", "summary"),
+        "tokenizer",
     },
     "engine": {"errors", "kernels", "cache", "models", "draft"},
 }

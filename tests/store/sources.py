@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+from ml_dtypes import float8_e4m3fn
 
 from tests.tiny import deepseek2, hf, llama, mtp, qwen3_5
 from tests.tiny.dense import write_dense_gguf
@@ -69,10 +70,27 @@ GGUFS: dict[str, Callable[[Path], Path]] = {
     "mixture in parts": _split,
     "deepseek2": _deepseek_gguf,
 }
+
+
+def _deepseek_fp8(folder: Path) -> Path:
+    """Matrices as FP8 with a scale a block, an expert a tensor, as DeepSeek-V3 is published."""
+    config = {**deepseek2.V3, "quantization_config": {"quant_method": "fp8", "weight_block_size": [16, 16]}}
+    arrays: dict[str, np.ndarray] = {}
+    for name, values in deepseek2.weights(config).items():
+        if values.ndim != 2 or not name.endswith("_proj.weight"):
+            arrays[name] = values
+            continue
+        blocks = [-(-n // 16) for n in values.shape]
+        scales = np.random.default_rng(len(name)).uniform(0.5, 2, blocks).astype(np.float32)
+        arrays[name], arrays[name + "_scale_inv"] = values.astype(float8_e4m3fn), scales
+    return deepseek2.write_hf(folder / "fp8", config, arrays)
+
+
 FOLDERS: dict[str, Callable[[Path], Path]] = {
     "dense": lambda folder: hf.write(folder / "llama", dense()),
     "mixture": _qwen_hf,
     "deepseek2": _deepseek_hf,
+    "deepseek2 in FP8": _deepseek_fp8,
 }
 SOURCES = {f"GGUF, {name}": made for name, made in GGUFS.items()}
 SOURCES |= {f"folder, {name}": made for name, made in FOLDERS.items()}

@@ -99,7 +99,7 @@ def test_a_file_with_another_hash_than_the_hub_says_is_thrown_away(tmp_path, pul
         assert "ffffffffffffffff" in done.stderr
         assert "[bad_download]" in done.stderr
         assert homes.installed("model") is None
-        assert not (hubs.staging("model") / source.name).exists()
+        assert not (homes.staging("model") / source.name).exists()
         hub.lie = {}
         assert pull(address, "pull", "tiny/model").returncode == 0
     check_same(source)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from turbospark import quant
 from turbospark.config.registry import read_config
 from turbospark.errors import TurbosparkError
 from turbospark.formats import open_checkpoint
+from turbospark.store import content
 from turbospark.store.repack import import_model
 from turbospark.store.verify import verify
 
@@ -188,3 +190,58 @@ def test_what_would_not_run_is_refused_before_anything_is_written(tmp_path, home
         import_model(source, "copy")
     assert (caught.value.code, "layers.3." in caught.value.message) == ("missing_tensor", True)
     assert [path.suffix for path in home.iterdir()] == [".lock"]
+
+
+def test_a_tokenizer_that_cannot_be_read_is_refused_before_anything_is_written(tmp_path, home):
+    source = write_ids_only(tmp_path / "folder")
+    (source / "tokenizer.model").write_bytes(b"x")
+    with pytest.raises(TurbosparkError) as caught:
+        import_model(source, "copy")
+    assert caught.value.code == "unsupported_tokenizer"
+    assert [path.suffix for path in home.iterdir()] == [".lock"]
+
+
+@pytest.mark.parametrize("method", [None, "int4"])
+def test_an_import_holds_pieces_of_the_model_and_never_the_whole(tmp_path, monkeypatch, method):
+    monkeypatch.setattr(content, "PIECE", 1 << 16)
+    source = write(tmp_path / "llama", tiny_llama(vocab_size=20_000, hidden_size=256, tie_word_embeddings=True))
+    size = (source / "model.safetensors").stat().st_size
+    import_model(source, "warm")
+    tracemalloc.start()
+    try:
+        import_model(source, "copy", quantize=method)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert size > 20_000_000
+    assert peak < size / 8
+
+
+def test_progress_counts_every_byte_once_also_when_it_goes_on(tmp_path):
+    told = []
+    source = GGUFS["mixture"](tmp_path)
+
+    def stop(done, total):
+        told.append((done, total))
+        if done > total / 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        import_model(source, "copy", progress=stop)
+    again = []
+    made = import_model(source, "copy", progress=lambda done, total: again.append((done, total)))
+    assert again == sorted(again)
+    assert {total for _, total in told + again} == {made.nbytes}
+    assert again[-1] == (made.nbytes, made.nbytes)
+    listed = json.loads((made.path / "manifest.json").read_text())["files"].values()
+    assert sum(entry["size"] for entry in listed) == made.nbytes
+
+
+@pytest.mark.parametrize("kind", ["mixture", "deepseek2"])
+def test_plain_ggufs_are_quantised_too_and_their_routers_stay(tmp_path, kind):
+    install = import_model(GGUFS[kind](tmp_path), "small", quantize="q8_0").path
+    formats = {name: info.format for name, info in open_checkpoint(install).tensors.items()}
+    assert {f for name, f in formats.items() if "ffn_gate_inp" in name or "norm" in name or "bias" in name} == {"F32"}
+    assert "Q8_0" in formats.values()
+    assert np.isfinite(turbospark.load(install, "reference").logits(IDS)).all()
+    assert verify(install) == []

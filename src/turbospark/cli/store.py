@@ -96,12 +96,7 @@ def pull(args: Any) -> int:
     remote = hub.look_up(repository, file, args.revision)
     if not args.quiet:
         note(f"fetching {len(remote.files)} files ({size(remote.nbytes)}) of {repository} at {remote.commit[:12]}")
-    progress = Transfer(f"fetching {repository}")
-    try:
-        path = hub.fetch(remote, alias, progress)
-    finally:
-        progress.close()
-    _import(args, path, alias)
+    _import(args, hub.fetch(remote, alias), alias)
     hub.clean(alias)
     return 0
 
@@ -139,9 +134,11 @@ def remove(args: Any) -> int:
 def _import(args: Any, path: Path, alias: str) -> None:
     from turbospark.store.repack import import_model, left_out
 
+    drafter = None if args.drafter is None else Path(args.drafter)
     progress = Transfer(f"importing {path.name}")
+    tell = (lambda done, total: None) if args.quiet else progress
     try:
-        made = import_model(path, alias, None if args.drafter is None else Path(args.drafter), args.quantize, progress)
+        made = import_model(path, alias, drafter, args.quantize, tell)
     finally:
         progress.close()
     if args.quiet:

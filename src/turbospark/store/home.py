@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shutil
@@ -15,7 +14,7 @@ from turbospark.errors import TurbosparkError
 from turbospark.formats.install_names import PARTIAL, SUFFIX
 
 ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
-REMOVED, JOURNAL = ".removed", ".journal"  # beside .partial, endings of what is no install
+REMOVED, JOURNAL, DOWNLOAD = ".removed", ".journal", ".download"  # beside .partial, endings of what is no install
 
 
 def check_alias(alias: str) -> None:
@@ -41,6 +40,11 @@ def taken(alias: str) -> TurbosparkError:
     return TurbosparkError("alias_taken", message, f"turbospark rm {alias}, or take another alias")
 
 
+def staging(alias: str) -> Path:
+    """Where fetched files of a model are kept until its install is complete."""
+    return partial(alias).with_suffix(DOWNLOAD)
+
+
 def installed(alias: str) -> Path | None:
     """The folder of an alias, where there is one."""
     return place(alias) if ALIAS.fullmatch(alias) and place(alias).is_dir() else None
@@ -60,6 +64,8 @@ def installs() -> Iterator[tuple[str, Path]]:
 @contextmanager
 def locked(alias: str) -> Iterator[None]:
     """One at a time writes or removes an alias, across processes. Raises `import_running`, `home_unwritable`."""
+    import fcntl
+
     path = home() / f".{alias}{SUFFIX}.lock"
     try:
         home().mkdir(parents=True, exist_ok=True)
@@ -79,14 +85,14 @@ def locked(alias: str) -> Iterator[None]:
 
 
 def remove(alias: str) -> int:
-    """Deletes an install, and what an import of it left unfinished. Returns the bytes freed.
+    """Deletes an install, and what an import or a download of it left unfinished. Returns the bytes freed.
 
     The folder is renamed first: one that is half deleted never opens. Raises `not_installed`.
     """
     check_alias(alias)
     with locked(alias):
         gone = home() / f".{alias}{SUFFIX}{REMOVED}"
-        found = [path for path in (place(alias), partial(alias), gone) if path.exists()]
+        found = [path for path in (place(alias), partial(alias), staging(alias), gone) if path.exists()]
         if not found:
             known = ", ".join(name for name, _ in installs()) or "none"
             raise TurbosparkError("not_installed", f"{home()} has no install {alias!r}", f"installed: {known}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,15 +19,12 @@ from turbospark.store.source import TEXT_FILES
 from turbospark.units import size
 
 REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
-DOWNLOADS = ".download"  # behind the name of the folder that files are fetched into
 FOLDER_FILES = ("config.json", SINGLE, INDEX, *TEXT_FILES)
 STATUS = {
     401: "it needs a token: HF_TOKEN",
     403: "this token may not read it: ask for access on its page",
     404: "no such repository or file, or none that is seen without a token (HF_TOKEN)",
 }
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -90,35 +86,27 @@ def _with_parts(file: str, names: list[str]) -> list[str]:
     return [name for name in names if (other := PART_NAME.fullmatch(name)) and other[1] == match[1]]
 
 
-def fetch(remote: Remote, alias: str, progress: Progress = lambda done, total: None) -> Path:
+def fetch(remote: Remote, alias: str) -> Path:
     """Downloads what is not here yet and returns the model's path: the GGUF's first file, or the folder.
 
-    A download that was stopped goes on; a file of another size or hash is thrown away. Raises `disk_full`,
-    `bad_download`, and the hub's errors as look_up does.
+    The hub's library shows its progress where stderr is a terminal. A download that was stopped goes on; a file of
+    another size or hash is thrown away. Raises `disk_full`, `bad_download`, and the hub's errors as look_up does.
     """
     home.check_alias(alias)
     with home.locked(alias):
-        return _fetch(remote, staging(alias), progress)
+        return _fetch(remote, home.staging(alias))
 
 
-def _fetch(remote: Remote, folder: Path, progress: Progress) -> Path:
+def _fetch(remote: Remote, folder: Path) -> Path:
     _check_room(remote, folder)
-    done = 0
     for name, (nbytes, digest) in remote.files.items():
         path = folder / name
         if not (path.exists() and path.stat().st_size == nbytes):
             with _hub(remote.repository) as hub:
                 hub.hf_hub_download(remote.repository, name, revision=remote.commit, local_dir=folder)
         _check(path, name, nbytes, digest)
-        done += nbytes
-        progress(done, remote.nbytes)
     first = next((name for name in remote.files if name.endswith(".gguf")), None)
     return folder if first is None else folder / first
-
-
-def staging(alias: str) -> Path:
-    """Where the files of a model are kept until its install is complete."""
-    return home.partial(alias).with_suffix(DOWNLOADS)
 
 
 def _check_room(remote: Remote, folder: Path) -> None:
@@ -182,4 +170,4 @@ class _hub:
 
 def clean(alias: str) -> None:
     """Throws away what was fetched for an install that is complete."""
-    shutil.rmtree(staging(alias), ignore_errors=True)
+    shutil.rmtree(home.staging(alias), ignore_errors=True)

@@ -23,6 +23,7 @@ from turbospark.kernels.headers import HeaderKernels
 from turbospark.models.base import DERIVED, Model
 from turbospark.models.registry import model_class
 from turbospark.store.header import declarations
+from turbospark.tokenizer import load_tokenizer
 
 MTP = "mtp."
 # files of a folder that say how texts become ids and back, and how answers are drawn
@@ -67,6 +68,7 @@ def open_source(path: Path, drafter: Path | None) -> Source:
     config = read_config(checkpoint)
     kernels = cast(Kernels, HeaderKernels())
     model = model_class(config.family)(config, checkpoint, checkpoint.kind, kernels, config.context)
+    load_tokenizer(checkpoint)  # one that cannot be read is refused like any other part
     kept = {name: _kept(name, model) for name in checkpoint.tensors}
     tensors = [info for name, info in checkpoint.tensors.items() if kept[name]]
     left_out = tuple(info for name, info in checkpoint.tensors.items() if not kept[name])
