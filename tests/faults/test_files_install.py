@@ -211,7 +211,11 @@ def spoiled_layout(install, spoil):
         (lambda whole, layer, e, t: t["up"].update(shape=[4, True]), ["expert 2: up"]),
         (lambda whole, layer, e, t: t["up"].update(dtype="q9"), ["expert 2: up", "'q9'"]),
         (lambda whole, layer, e, t: t["up"].pop("dtype"), ["expert 2: up", "None"]),
-        (lambda whole, layer, e, t: t.update(up_scales={"offset": 0, "size": 4}), ["expert 2: up"]),
+        (lambda whole, layer, e, t: t.update(up_scales={"offset": 0, "size": 4, "dtype": "BF16"}), ["expert 2: up"]),
+        (
+            lambda whole, layer, e, t: t.update(up_scales={"offset": 0, "size": 4, "dtype": "f16"}),
+            ["up_scales", "'f16'"],
+        ),
     ],
 )
 def test_a_wrong_entry_of_the_layout_is_refused_by_name(install, spoil, words):

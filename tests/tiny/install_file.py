@@ -74,7 +74,7 @@ def layer_bytes(experts: Sequence[Mapping[str, Stored]]) -> tuple[bytes, int, li
             codes, scales, biases = parts(format, values)
             groups = [values.shape[0], values.shape[1] // 64]
             for name, part, dtype, shape in (
-                (role, codes, format.lower(), list(values.shape)),
+                (role, codes, "u32" if scales else format.lower(), list(values.shape)),
                 (f"{role}_scales", scales, "bf16", groups),
                 (f"{role}_biases", biases, "bf16", groups),
             ):

@@ -66,6 +66,8 @@ def _expert(path: Path, file: MappedFile, where: str, expert: Mapping[str, Any])
         if span.offset + span.nbytes > size:
             message = f"{where}: {name} ends at byte {span.offset + span.nbytes} of {size}"
             raise _bad(path, message)
+        if name in beside and str(part.get("dtype")).lower() != "bf16":
+            raise _bad(path, f"{where}: {name} has dtype {shown(part.get('dtype'))}, bf16 is read")
         spans[name] = Span(begin + span.offset, span.nbytes)
     return {role: _tensor(path, file, f"{where}: {role}", parts[role], role, spans) for role in ROLES}
 
