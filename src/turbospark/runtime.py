@@ -166,7 +166,7 @@ def load(
     progress: Progress | None = None,
     note: Note | None = None,
 ) -> LanguageModel:
-    """Opens an alias, a GGUF file (single or split) or an HF folder.
+    """Opens an alias, an install, a GGUF file (single or split) or an HF folder.
 
     max_context: positions a sequence may have; None takes the model's own, as far as memory goes. slots: requests
     that run at once. chunk: prompt rows of a step. drafter: "auto", "dflash", "mtp", "ngram", or the file or folder of

@@ -157,3 +157,15 @@ def test_the_command_takes_a_drafter_and_info_says_that_it_is_there(tmp_path, dr
     out = capsys.readouterr().out
     assert "install of a GGUF" in out
     assert "drafter        one was added to it" in out
+
+
+@pytest.mark.parametrize("format", ["F32", "Q8_0"])
+def test_a_drafter_stays_as_it_is_when_the_trunk_is_quantised(tmp_path, format):
+    model = llama_config(CONTEXT)
+    config = dflash_config(model, vocab_size=VOCAB, num_attention_heads=8, intermediate_size=64)
+    drafter = write_dflash_gguf(tmp_path / "d.gguf", config, format=format)
+    install = import_model(write_llama(tmp_path / "trunk.gguf"), "small", drafter, "q8_0").path
+    checkpoint = open_checkpoint(install)
+    assert checkpoint.tensors["blk.0.attn_q.weight"].format == "Q8_0"
+    assert checkpoint.drafter.tensors["fc.weight"].format == format
+    assert proposed(load(install), "dflash")

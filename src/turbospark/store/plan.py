@@ -20,6 +20,7 @@ FLOATS = ("F32", "F16", "BF16")
 FORMATS = {"q8_0": ("Q8_0", 32), "int4": ("INT4", 64)}  # what --quantize may ask for, and the columns it needs
 # the choice of experts is the one product whose rounding changes which weights are used
 ROUTERS = ("ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight", "mlp.gate.weight", "mlp.shared_expert_gate.weight")
+DRAFTERS = ("dflash.", "mtp.")  # stay as they are: their rounding costs acceptance at every step
 GGUF_EXPERTS = "blk.{layer}.ffn_{role}_exps.{expert}.weight"
 HF_EXPERTS = "layers.{layer}.mlp.experts.{expert}.{role}_proj.weight"
 _GGUF = re.compile(r"blk\.(\d+)\.ffn_(gate|up|down|gate_up)_exps(?:\.(\d+))?\.weight")
@@ -103,7 +104,8 @@ def make_plan(kind: str, tensors: Iterable[TensorInfo], layers: int, quantize: s
 def _check_plain(tensors: Sequence[TensorInfo], quantize: str) -> None:
     if quantize not in FORMATS:
         raise TurbosparkError("invalid_parameter", f"quantize is {quantize!r}, must be one of {', '.join(FORMATS)}")
-    others = [f"{info.name} ({info.format})" for info in tensors if len(info.shape) > 1 and info.format not in FLOATS]
+    trunk = [info for info in tensors if not info.name.startswith(DRAFTERS) and len(info.shape) > 1]
+    others = [f"{info.name} ({info.format})" for info in trunk if info.format not in FLOATS]
     if others:
         message = f"the source is quantised already: {listed(others, 3)}"
         raise TurbosparkError("already_quantised", message, "import it as it is, or take the original in plain floats")
@@ -149,10 +151,11 @@ def _split(info: TensorInfo, role: str) -> Iterator[tuple[int, str, TensorInfo]]
 
 
 def _format(info: TensorInfo, quantize: str | None) -> str:
-    if quantize is None or len(info.shape) != 2 or 1 in info.shape or info.name.endswith(ROUTERS):
+    matrix = len(info.shape) == 2 and 1 not in info.shape and info.format in FLOATS
+    if quantize is None or not matrix or info.name.endswith(ROUTERS) or info.name.startswith(DRAFTERS):
         return info.format
     format, block = FORMATS[quantize]
-    return info.format if info.shape[1] % block or info.name.startswith("dflash.") else format
+    return info.format if info.shape[1] % block else format
 
 
 def _pack(experts: Sequence[Mapping[str, TensorInfo]], quantize: str | None) -> tuple[list[Expert], int]:
