@@ -6,13 +6,16 @@ import numpy as np
 import pytest
 
 import turbospark
+from tests.draft.test_load import proposals
 from tests.store.sources import IDS
-from tests.tiny import deepseek2, hf, llama, qwen3_5
+from tests.tiny import deepseek2, hf, llama, mtp, qwen3_5
 from tests.tiny.install_file import write_install
+from tests.tiny.safetensors_file import write_hf_folder
 from tests.tiny.tokenizers import write_tokenizer_json
 from turbospark import quant
 from turbospark.config.registry import read_config
 from turbospark.draft.find import Found, declared
+from turbospark.draft.load import load_drafter
 from turbospark.errors import TurbosparkError
 from turbospark.formats import open_checkpoint
 from turbospark.store.repack import import_model
@@ -278,3 +281,21 @@ def test_a_drafter_it_says_nothing_of_is_the_published_one_where_the_sizes_are_i
         declared(Found("dflash", other, "dflash."))
     assert caught.value.code == "missing_key"
     assert "(5120, 248320), this model has (4096, 248320)" in caught.value.message
+
+
+def test_an_mtp_head_in_it_is_found_and_its_norms_are_factors(tmp_path):
+    model, arch, arrays, layers = qwen_parts(False)
+    head = mtp.qwen_mtp(model.config)
+    folder = write_hf_folder(
+        tmp_path / "folder", {**model.config.to_dict(), "mtp_num_hidden_layers": 1}, {**hf.arrays(model), **head}
+    )
+    raised = {name: 1 + values if values.ndim == 1 else values for name, values in head.items()}
+    named = {PREFIX + name: ("F32", values) for name, values in arrays.items()}
+    named |= {name: ("F32", values) for name, values in raised.items()}
+    install = write_install(tmp_path / "foreign.gturbo", arch, named, layers)
+    told = []
+    for path in (folder, install):
+        lm = turbospark.load(path, "reference", 128)
+        told.append(proposals(lm, load_drafter("mtp", lm.engine.model, lm.checkpoint, 2, 32)))
+    assert told[0] == told[1]
+    assert any(any(round) for round in told[0])

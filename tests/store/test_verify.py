@@ -113,6 +113,24 @@ def test_a_layout_that_contradicts_its_files_is_named(install):
     assert [f for f in verify(install) if "layer_01.bin, expert 2: up" in f and "4604" in f and "4608" in f]
 
 
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda whole, layer: whole.update(expertStride=8192), "expertStride is 8192, in manifest.json it is 16384"),
+        (lambda whole, layer: whole.update(expertsPerLayer=9), "expertsPerLayer is 9, in manifest.json it is 8"),
+        (lambda whole, layer: layer.update(expertStride=4096), "expert 1 of layer_01.bin begins at byte 16384"),
+        (lambda whole, layer: layer.update(expertStride="16384"), "expertStride of layer_01.bin is '16384'"),
+        (lambda whole, layer: layer["experts"].append({**layer["experts"][0], "expert": 8}), "has 9 experts, not 8"),
+    ],
+)
+def test_a_layout_that_contradicts_the_manifest_or_its_stride_is_named(install, spoil, words):
+    layout = json.loads((install / "packed_experts" / "layout.json").read_bytes())
+    spoil(layout, layout["layers"][1])
+    change(install, "packed_experts/layout.json", json.dumps(layout).encode())
+    sealed(install)
+    assert any(words in fault for fault in verify(install)), verify(install)
+
+
 def test_experts_of_another_model_are_named(install):
     """Individually sound files that contradict the configuration."""
     manifest = json.loads((install / "manifest.json").read_bytes())

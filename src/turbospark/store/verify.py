@@ -10,7 +10,8 @@ from turbospark.config.registry import read_config
 from turbospark.errors import TurbosparkError
 from turbospark.formats.checkpoint import Checkpoint
 from turbospark.formats.install import read_install
-from turbospark.formats.install_names import MANIFEST
+from turbospark.formats.install_names import LAYOUT, MANIFEST
+from turbospark.formats.json_file import read_object
 from turbospark.formats.manifest import FileEntry, Manifest, read_manifest
 from turbospark.formats.message import shown
 from turbospark.store.arch import arch_keys
@@ -31,7 +32,8 @@ def verify(folder: Path, progress: Progress = lambda done, total: None) -> list[
     manifest = read_manifest(folder)
     faults = [*_manifest_faults(manifest), *_file_faults(folder, manifest, progress), *_strays(folder, manifest)]
     try:
-        faults += _model_faults(read_install(folder), manifest)
+        install = read_install(folder)
+        faults += [*_layout_faults(folder, manifest), *_model_faults(install, manifest)]
     except TurbosparkError as error:
         if error.code != "install_damaged" or not faults:
             faults.append(error.message)
@@ -81,6 +83,28 @@ def _strays(folder: Path, manifest: Manifest) -> Iterator[str]:
         name = path.relative_to(folder).as_posix()
         if not path.is_dir() and name not in known and (manifest.source is not None or name.endswith(".bin")):
             yield f"{name}: it is not in the manifest"
+
+
+def _layout_faults(folder: Path, manifest: Manifest) -> Iterator[str]:
+    """What the layout, which reads well, says otherwise than the manifest or than its own strides."""
+    if LAYOUT not in manifest.files:
+        return
+    layout = read_object(folder / LAYOUT)
+    for name in ("expertStride", "expertsPerLayer"):
+        if layout.get(name) != manifest.content.get(name):
+            told = f"{name} is {shown(layout.get(name))}"
+            yield f"{LAYOUT}: {told}, in {MANIFEST} it is {shown(manifest.content.get(name))}"
+    for layer in layout["layers"]:
+        stride, experts = layer.get("expertStride", layout.get("expertStride")), layer["experts"]
+        if len(experts) != layout.get("expertsPerLayer"):
+            yield f"{LAYOUT}: {layer['file']} has {len(experts)} experts, not {shown(layout.get('expertsPerLayer'))}"
+        if type(stride) is not int:
+            yield f"{LAYOUT}: expertStride of {layer['file']} is {shown(stride)}, must be a number of bytes"
+            continue
+        astray = next((e for e, expert in enumerate(experts) if expert["offset"] != e * stride), None)
+        if astray is not None:
+            at = f"begins at byte {experts[astray]['offset']}, at a stride of {stride} it must at {astray * stride}"
+            yield f"{LAYOUT}: expert {astray} of {layer['file']} {at}"
 
 
 def _model_faults(install: Checkpoint, manifest: Manifest) -> Iterator[str]:
