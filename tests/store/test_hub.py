@@ -54,14 +54,16 @@ def check_same(source, alias="model"):
 @pytest.mark.parametrize("write", [GGUFS["dense"], FOLDERS["deepseek2"]], ids=["gguf", "folder"])
 def test_a_model_is_fetched_imported_and_its_download_cleared(tmp_path, pull, home, write):
     source = write(tmp_path)
-    extra = {"README.md": b"hello", "original/consolidated.pth": b"no", ".gitattributes": b""}
-    with serving(Hub(files_of(source) | extra)) as address:
+    extra = {"README.md": b"hello", "original/consolidated.pth": b"no", "consolidated.safetensors": b"again"}
+    hub = Hub(files_of(source) | extra)
+    with serving(hub) as address:
         done = pull(address, "pull", "tiny/model")
+    assert not any(path.rpartition("/")[2] in extra for _, path, _ in hub.asked)
     assert (done.returncode, done.stdout) == (0, "")
     assert f"of tiny/model at {COMMIT[:12]}" in done.stderr
     check_same(source)
     assert sorted(path.name for path in home.iterdir()) == [".model.gturbo.lock", "model.gturbo"]
-    assert "README.md" not in files_of(homes.place("model"))
+    assert not {"README.md", "consolidated.safetensors"} & set(files_of(homes.place("model")))
 
 
 def test_import_takes_a_name_on_the_hub_as_well(tmp_path, pull):

@@ -19,9 +19,10 @@ from turbospark.store.source import TEXT_FILES
 from turbospark.units import size
 
 REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
+SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
 FOLDER_FILES = ("config.json", SINGLE, INDEX, *TEXT_FILES)
 STATUS = {
-    401: "it needs a token: HF_TOKEN",
+    401: "it needs a token, or there is no such repository: HF_TOKEN",
     403: "this token may not read it: ask for access on its page",
     404: "no such repository or file, or none that is seen without a token (HF_TOKEN)",
 }
@@ -66,8 +67,7 @@ def _choose(repository: str, names: list[str], file: str | None) -> list[str]:
             raise TurbosparkError("file_choice", f"{repository} has no {file!r}, it has {listed(names)}")
         return _with_parts(file, names)
     if "config.json" in names and (SINGLE in names or INDEX in names):
-        own = [name for name in names if name in FOLDER_FILES]
-        return [*own, *(name for name in names if name.endswith(".safetensors") and "/" not in name and name != SINGLE)]
+        return [name for name in names if name in FOLDER_FILES] + (_shards(names) if INDEX in names else [])
     models = {_with_parts(name, names)[0] for name in names if name.endswith(".gguf")}
     if len(models) == 1:
         return _with_parts(models.pop(), names)
@@ -76,6 +76,12 @@ def _choose(repository: str, names: list[str], file: str | None) -> list[str]:
         raise TurbosparkError("file_choice", message)
     message = f"{repository} has {len(models)} models: {listed(sorted(models))}"
     raise TurbosparkError("file_choice", message, "--file names one")
+
+
+def _shards(names: list[str]) -> list[str]:
+    """The usual names of shards, else whatever lies beside the index; some repositories hold weights twice."""
+    beside = [name for name in names if name.endswith(".safetensors") and "/" not in name and name != SINGLE]
+    return [name for name in beside if SHARD.fullmatch(name)] or beside
 
 
 def _with_parts(file: str, names: list[str]) -> list[str]:
