@@ -6,12 +6,14 @@ An output is the sum over chunks, and pairs after them, of
 
 in each of eight lanes, lane l taking the blocks LANES[l] of the chunks in their order; a format with lows adds
 fma(low, activation scale * sum, acc) after it, one with two parts a block takes one fma each. At last the lanes are
-added in one fixed tree. One or two rows keep their sums in registers; more rows share each decoded chunk of a tile.
+added in one fixed tree. Up to eight rows keep their sums in registers; more rows share each
+decoded chunk of a tile.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 
 from llvmlite import ir
@@ -25,6 +27,7 @@ from turbospark.kernels.cpu.levels import abreast
 from turbospark.kernels.cpu.operands import ARGUMENTS, Operands, Stored
 from turbospark.kernels.cpu.vector import F32, Emit, Value, emitted
 
+FEW = (1, 2, 4, 6, 8)  # numbers of rows with a kernel of their own, which also does for one less
 TILE_N, TILE_M = 16, 32  # weight rows and activation rows that share a pass: sums 16 KB, a chunk's records 12 KB
 AHEAD = 4096  # bytes a single stream of weights is asked for in advance: 0.6 of the memory's speed became 0.8 to 1
 
@@ -59,48 +62,56 @@ class _Product:
 
     def write(self) -> None:
         e, many = self.e, abreast()
-        rows_are = lambda count: e.b.icmp_signed("==", self.operands.rows, e.number(count))
-        with e.b.if_else(rows_are(1)) as (one, more):
-            with one:
-                self._few_rows(1, 1)
-            with more, e.b.if_else(rows_are(2)) as (two, rest):
-                with two:
-                    self._few_rows(2 // many, many)
-                with rest:
-                    self._many_rows(many)
+        with ExitStack() as larger:
+            for most in FEW:
+                up_to = e.b.icmp_signed("<=", self.operands.rows, e.number(most))
+                few, rest = larger.enter_context(e.b.if_else(up_to))
+                with few:
+                    beside = min(most, many)
+                    self._few_rows(most // beside, beside)
+                larger.enter_context(rest)
+            self._many_rows(many)
 
-    def _few_rows(self, groups: int, beside: int) -> None:
-        """All sums in registers: so many groups of rows, `beside` each in one vector."""
+    def _few_rows(self, most: int, beside: int) -> None:
+        """All sums in registers: `most` groups of rows, `beside` each in one vector; one row less goes twice."""
         e, operands = self.e, self.operands
         kind = ir.VectorType(F32, 8 * beside)
-        sums, done = [e.variable(kind) for _ in range(groups)], e.variable(kind, TILE_N * groups)
+        sums, done = [e.variable(kind) for _ in range(most)], e.variable(kind, TILE_N * most)
         ahead = e.number(AHEAD)
-        place = lambda i, group: e.b.gep(done, [e.at(e.times(i, groups), group)])
+        groups = self._groups(beside)
+        last = e.b.sub(groups, e.number(1))
+        numbers = [e.number(group) for group in range(most - 1)] + [last]
+        place = lambda i, group: e.b.gep(done, [e.at(e.times(i, most), group)])
         with e.tiles(operands.count, TILE_N) as (n0, width):
             n0 = e.b.add(n0, operands.start)
             with e.loop(width) as i:
                 n = e.b.add(n0, i)
                 for acc in sums:
                     e.b.store(ir.Constant(kind, None), acc)
-                for count, decode, records, size in self._steps(e.number(groups), beside):
+                for count, decode, records, size in self._steps(groups, beside):
                     with e.loop(count) as step:
                         decoded = self._spread(decode(n, step, ahead), beside)
-                        for group, acc in enumerate(sums):
-                            record = e.at(records, e.at(e.times(step, groups * size), group * size))
-                            e.b.store(self._added(decoded, record, size, e.b.load(acc)), acc)
+                        record = e.at(records, e.times(e.b.mul(step, groups), size))
+                        for number, acc in zip(numbers, sums, strict=True):
+                            at = e.at(record, e.times(number, size))
+                            e.b.store(self._added(decoded, at, size, e.b.load(acc)), acc)
                 for group, acc in enumerate(sums):
                     e.b.store(e.b.load(acc), place(i, group))
             for together, begin, steps in _quads(e, width):
                 with e.loop(steps) as quad:
                     i = e.b.add(begin, e.times(quad, together))
-                    for group in range(groups):
+                    for group, number in enumerate(numbers):
                         cells = [e.b.load(place(e.at(i, k), group)) for k in range(together)]
-                        self._put(cells, e.number(group * beside), e.b.add(n0, i), certain=True)
+                        self._put(cells, e.times(number, beside), e.b.add(n0, i), certain=beside == 1)
+
+    def _groups(self, beside: int) -> Value:
+        """Groups of rows that lie beside each other; the last may be short of some."""
+        return self.e.b.sdiv(self.e.at(self.operands.rows, beside - 1), self.e.number(beside))
 
     def _many_rows(self, beside: int) -> None:
         """Sums in memory near by: each decoded chunk of a weight row meets all rows of a tile."""
         e, operands = self.e, self.operands
-        groups = e.b.sdiv(e.at(operands.rows, beside - 1), e.number(beside))
+        groups = self._groups(beside)
         kind, height = ir.VectorType(F32, 8 * beside), TILE_M // beside
         sums = e.variable(kind, TILE_N * height)
         ahead = e.b.sub(operands.row(e.number(TILE_N)), operands.row(e.number(0)))
