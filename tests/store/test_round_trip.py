@@ -204,6 +204,7 @@ def test_a_tokenizer_that_cannot_be_read_is_refused_before_anything_is_written(t
 @pytest.mark.parametrize("method", [None, "int4"])
 def test_an_import_holds_pieces_of_the_model_and_never_the_whole(tmp_path, monkeypatch, method):
     monkeypatch.setattr(content, "PIECE", 1 << 16)
+    monkeypatch.setattr(content, "ROWS", 1 << 16)
     source = write(tmp_path / "llama", tiny_llama(vocab_size=20_000, hidden_size=256, tie_word_embeddings=True))
     size = (source / "model.safetensors").stat().st_size
     import_model(source, "warm")

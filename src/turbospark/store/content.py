@@ -15,7 +15,8 @@ from turbospark.formats.checkpoint import Span, TensorInfo
 from turbospark.formats.dtypes import AFFINE, GROUP, row_bytes
 from turbospark.quant.tensor import QTensor
 
-PIECE = 8 << 20  # bytes read at a time
+PIECE = 1 << 18  # bytes read at a time: a copy runs twice as fast through what a processor's cache holds
+ROWS = 4 << 20  # bytes of rows that are quantised at a time
 
 
 class Files:
@@ -91,7 +92,7 @@ def _quantised(files: Files, info: TensorInfo, format: str) -> Iterator[bytes]:
     """Some rows at a time; scales and biases, a sixteenth of the codes or less, wait until all codes are out."""
     rows, columns = prod(info.shape[:-1]), info.shape[-1]
     row = info.nbytes // rows
-    step = max(1, PIECE // row)
+    step = max(1, ROWS // row)
     beside: tuple[list[bytes], list[bytes]] = ([], [])
     for start in range(0, rows, step):
         count = min(step, rows - start)
