@@ -58,14 +58,15 @@ def test_a_repack_twice_and_a_repack_of_a_repack_are_the_same_bytes(tmp_path, na
 def test_an_expert_is_three_tensors_in_one_aligned_stride(tmp_path, name):
     for write_source in (GGUFS[name], FOLDERS[name]):
         checkpoint = open_checkpoint(import_model(write_source(tmp_path), f"copy{len(list(tmp_path.iterdir()))}").path)
-        stride, lead = (checkpoint.manifest[key] for key in ("expertStride", "numLayers"))
+        stride, layers = (checkpoint.manifest[key] for key in ("expertStride", "numLayers"))
         assert stride % 4096 == 0
-        assert lead == {"mixture": 4, "deepseek2": 2}[name]
+        assert layers == {"mixture": 4, "deepseek2": 2}[name]
         found = {}
         for info in checkpoint.tensors.values():
             if "packed_experts" in str(info.file):
                 found.setdefault((info.file, info.offset // stride), []).append(info)
-        assert len(found) == lead * 8
+        assert len(found) == layers * 8
+        assert {file.name for file, _ in found} == {f"layer_{i:02d}.bin" for i in range(layers)}
         for (_, number), parts in found.items():
             assert len(parts) == 3
             assert all(info.offset % 64 == 0 for info in parts)

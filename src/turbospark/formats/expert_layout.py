@@ -92,8 +92,9 @@ def _tensor(
     return info
 
 
-def layer_entry(layer: int, stride: int, experts: Sequence[Mapping[str, TensorInfo]]) -> dict[str, Any]:
-    """A layer of layout.json; offsets of the tensors count from the beginning of the layer's file."""
+def layer_entry(position: int, stride: int, experts: Sequence[Mapping[str, TensorInfo]]) -> dict[str, Any]:
+    """A layer of layout.json, counted from the first with experts. The tensors' offsets count from the beginning of the
+    layer's file."""
     described = []
     for number, roles in enumerate(experts):
         begin, tensors = number * stride, {}
@@ -106,11 +107,11 @@ def layer_entry(layer: int, stride: int, experts: Sequence[Mapping[str, TensorIn
                     place = {"offset": span.offset - begin, "size": span.nbytes}
                     tensors[f"{role}_{kind}"] = {**place, "dtype": "bf16", "shape": groups}
         described.append({"expert": number, "offset": begin, "size": stride, "tensors": tensors})
-    return {"layer": layer, "file": layer_file(layer), "expertStride": stride, "experts": described}
+    return {"layer": position, "file": layer_file(position), "expertStride": stride, "experts": described}
 
 
-def layer_file(layer: int) -> str:
-    return f"layer_{layer:02d}.bin"
+def layer_file(position: int) -> str:
+    return f"layer_{position:02d}.bin"
 
 
 def _list(path: Path, section: Mapping[str, Any], name: str, most: int) -> list[dict[str, Any]]:

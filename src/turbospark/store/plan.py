@@ -38,11 +38,10 @@ class Placed(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """resident: in order of the file. experts: by layer, from `lead` on. template: how the experts are named."""
+    """resident: in order of the file. experts: by layer, from the first that has some. template: how they are named."""
 
     resident: Sequence[Placed]
     experts: Sequence[Sequence[Expert]]
-    lead: int
     strides: Sequence[int]
     template: str | None
 
@@ -68,7 +67,7 @@ class Plan:
 
     def layout(self) -> bytes:
         layers = [
-            layer_entry(self.lead + i, stride, [{role: p.target for role, p in e.items()} for e in layer])
+            layer_entry(i, stride, [{role: p.target for role, p in e.items()} for e in layer])
             for i, (stride, layer) in enumerate(zip(self.strides, self.experts, strict=True))
         ]
         whole = {"numLayers": len(layers), "expertsPerLayer": len(self.experts[0]), "layers": layers}
@@ -76,7 +75,7 @@ class Plan:
 
     def _layers(self) -> Iterator[tuple[str, int, Sequence[Expert]]]:
         for i, (stride, layer) in enumerate(zip(self.strides, self.experts, strict=True)):
-            yield f"packed_experts/{layer_file(self.lead + i)}", stride, layer
+            yield f"packed_experts/{layer_file(i)}", stride, layer
 
 
 def make_plan(kind: str, tensors: Iterable[TensorInfo], layers: int, quantize: str | None) -> Plan:
@@ -98,7 +97,7 @@ def make_plan(kind: str, tensors: Iterable[TensorInfo], layers: int, quantize: s
         packed, stride = _pack([found[layer][e] for e in sorted(found[layer])], quantize)
         experts.append(packed)
         strides.append(stride)
-    return Plan(_place(rest, quantize), experts, lead, strides, template)
+    return Plan(_place(rest, quantize), experts, strides, template)
 
 
 def _check_plain(tensors: Sequence[TensorInfo], quantize: str) -> None:
