@@ -25,6 +25,7 @@ from turbospark.formats import open_checkpoint
 from turbospark.kernels.cpu import threads
 from turbospark.kernels.cpu.backend import CpuKernels
 from turbospark.kernels.reference import ReferenceKernels
+from turbospark.kernels.rows import Rows
 from turbospark.models.base import Model
 from turbospark.models.registry import model_class
 
@@ -146,3 +147,21 @@ def test_the_number_of_threads_changes_no_bit(family, folder):
         threads.set_count(before)
     np.testing.assert_array_equal(found[0], found[1])
     np.testing.assert_array_equal(found[0], found[2])
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3"])
+def test_all_layers_in_one_region_give_the_bits_of_one_at_a_time(family, folder):
+    model, ids = make(family, folder, CpuKernels(), "Q8_0"), some_ids(40, VOCAB)
+    found = []
+    for sink in (None, lambda name, value: None):  # what is traced goes layer by layer
+        model.trace.sink = sink
+        session = new_session(model)
+        rows = Rows.of([(0, 0, ids, len(ids))])
+        session.begin(rows)
+        found.append(model(rows, session.layers, (0, 1)))
+    whole, single = found
+    assert np.array_equal(whole.hidden, single.hidden)
+    assert set(whole.taps) == {0, 1}
+    assert not np.array_equal(whole.taps[0], whole.taps[1])
+    for layer, tap in single.taps.items():
+        assert np.array_equal(whole.taps[layer], tap)
