@@ -75,7 +75,7 @@ def test_any_range_of_outputs_can_be_formed_and_nothing_beside_it_is_touched(for
 
 
 @pytest.mark.parametrize("format", ["Q8_0", "Q6_K", "BF16", "IQ4_NL"])
-@pytest.mark.parametrize("m", [1, 6])
+@pytest.mark.parametrize("m", range(1, 11))
 def test_a_product_is_added_to_what_is_there(format, m):
     k = 256
     w = blocks_of_any(format, k)

@@ -101,8 +101,10 @@ class _Product:
                 with e.loop(steps) as quad:
                     i = e.b.add(begin, e.times(quad, together))
                     for group, number in enumerate(numbers):
-                        cells = [e.b.load(place(e.at(i, k), group)) for k in range(together)]
-                        self._put(cells, e.times(number, beside), e.b.add(n0, i), certain=beside == 1)
+                        # what went twice must not be added twice
+                        with e.b.if_then(e.b.icmp_signed("<", e.number(group), groups)):
+                            cells = [e.b.load(place(e.at(i, k), group)) for k in range(together)]
+                            self._put(cells, e.times(number, beside), e.b.add(n0, i), certain=beside == 1)
 
     def _groups(self, beside: int) -> Value:
         """Groups of rows that lie beside each other; the last may be short of some."""
