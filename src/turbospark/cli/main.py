@@ -51,6 +51,10 @@ def _dispatch(argv: Sequence[str]) -> int:
         from turbospark.cli.train import train
 
         return train(args)
+    if args.command == "compare":
+        from turbospark.cli.compare import compare
+
+        return compare(args)
     if args.command == "bench":
         from turbospark.cli.bench import bench
 

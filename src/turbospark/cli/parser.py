@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from turbospark import __version__
-from turbospark.cli import bench, store, train
+from turbospark.cli import bench, compare, store, train
 from turbospark.cli.arguments import Parser, count_or_auto, number, speculative, text, whole, whole_or_auto
 from turbospark.errors import TurbosparkError
 from turbospark.kernels.registry import BACKENDS
@@ -122,6 +122,7 @@ COMMANDS = {
     "verify": Command(store.verify_flags, "whether an install is whole", store.VERIFY_ABOUT, store.VERIFY),
     "rm": Command(store.remove_flags, "delete an install", store.REMOVE_ABOUT, store.REMOVE),
     "train-drafter": Command(train.flags, train.HELP, train.ABOUT, train.EPILOG),
+    "compare": Command(compare.flags, compare.HELP, compare.ABOUT, compare.EPILOG),
     "bench": Command(bench.flags, bench.HELP, bench.ABOUT, bench.EPILOG),
     "list": Command(_json, "the models known by name", LIST_ABOUT, LIST),
 }
