@@ -146,7 +146,7 @@ def test_bytes_that_were_spoiled_in_an_unfinished_file_are_written_anew(source, 
 
 def test_remains_of_another_source_are_thrown_away(source, whole, tmp_path, monkeypatch):
     other = GGUFS["deepseek2"](tmp_path)
-    with stopped_after(monkeypatch, "layer_02.bin"), pytest.raises(KeyboardInterrupt):
+    with stopped_after(monkeypatch, "layer_01.bin"), pytest.raises(KeyboardInterrupt):
         import_model(other, "copy")
     assert contents(import_model(source, "copy").path) == whole
 
