@@ -1,7 +1,7 @@
 """Writes GGUF files with random weights at published shapes: what a speed needs, without a download.
 
     python -m turbospark.bench.random_model llama-8b llama8b.gguf --format Q4_K
-    python -m turbospark.bench.random_model deepseek-v2-lite dsv2lite.gguf --format Q8_0 --experts 16
+    python -m turbospark.bench.random_model deepseek-v2-lite dsv2lite.gguf --format Q8_0 --experts 16 --skew 0.5
 
 Needs the `gguf` package. Rows repeat every 64: the same bytes to read and to multiply, encoded in no time.
 """
@@ -125,16 +125,17 @@ def _few(format: str, columns: int) -> np.ndarray:
     return quant.encode(values.astype(np.float32), format).data
 
 
-def _data(shape: tuple[int, ...], format: str, rng: np.random.Generator) -> np.ndarray:
+def _data(shape: tuple[int, ...], format: str, skew: float, rng: np.random.Generator) -> np.ndarray:
     if len(shape) == 1:
         return np.ones(shape, np.float32)
-    if format == "F32":
-        return rng.standard_normal(shape).astype(np.float32)
+    if format == "F32":  # a router: an expert whose row is larger is chosen more often
+        sizes = 0.1 * rng.permutation(np.arange(1, shape[0] + 1)) ** -skew
+        return (rng.standard_normal(shape) * sizes[:, None]).astype(np.float32)
     rows = prod(shape[:-1])
     return np.resize(_few(format, shape[-1]), (rows, _few(format, shape[-1]).shape[1])).reshape(*shape[:-1], -1)
 
 
-def write(path: str, model: str, format: str, experts: int) -> None:
+def write(path: str, model: str, format: str, experts: int, skew: float = 0.0) -> None:
     """One tensor in memory at a time."""
     import gguf
 
@@ -162,7 +163,7 @@ def write(path: str, model: str, format: str, experts: int) -> None:
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
     for _, shape, kind in listed:
-        writer.write_tensor_data(_data(shape, kind, rng))
+        writer.write_tensor_data(_data(shape, kind, skew, rng))
     writer.close()
 
 
@@ -172,8 +173,9 @@ def main() -> None:
     parser.add_argument("path")
     parser.add_argument("--format", default="Q8_0", help="of the matrices (default: Q8_0)")
     parser.add_argument("--experts", type=int, default=64, help="of a mixture (default: 64)")
+    parser.add_argument("--skew", type=float, default=0.0, help="router row n is n ** -X as large (default: 0)")
     given = parser.parse_args()
-    write(given.path, given.model, given.format, given.experts)
+    write(given.path, given.model, given.format, given.experts, given.skew)
 
 
 if __name__ == "__main__":
