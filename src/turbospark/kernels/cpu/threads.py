@@ -7,8 +7,9 @@ From Python: `team()` is the address of the team, `count()` how many threads it 
 
 The caller is thread 0; the others are Python threads inside a kernel without the GIL. Whoever waits looks again for a
 short while and then sleeps. A region begins with those that have come when the caller has waited as long as the last
-region took: on a busy machine a thread may be away for milliseconds. A region launched while another runs, from a
-second Python thread, is run by its caller alone. The bits are the same for any number of threads.
+region took, or as waking takes where one of the last dozen took that long: on a busy machine a thread may be away for
+milliseconds. A region launched while another runs, from a second Python thread, is run by its caller alone.
+The bits are the same for any number of threads.
 """
 
 from __future__ import annotations
@@ -26,12 +27,13 @@ from turbospark.kernels.cpu.atomics import add, look, now, pause, rouse, show, s
 from turbospark.kernels.cpu.compile import call_address, kernel, load_int
 
 MANY, FEWEST = 20000, 100  # looks before sleeping: some 300 microseconds, as waking a thread takes up to 100, or 2
+WAKING = 200_000  # nanoseconds that a thread which sleeps takes to come, at most, where a core is free
 TOO_LONG = 1_000_000  # nanoseconds; another process has had the core of a thread that is waited for so long
 MOST = 256
 
 # bytes from the start of the team, apart from each other so that waiting for one does not disturb another
 THREADS, TAKEN, LASTED, GENERATION, JOINED, START, REGION = range(0, 7 * 128, 128)
-RECORD, RUNNING, DONE, ARRIVED, PHASE, SPINS, DISMISSED = range(7 * 128, 14 * 128, 128)
+RECORD, RUNNING, DONE, ARRIVED, PHASE, SPINS, DISMISSED, LATELY = range(7 * 128, 15 * 128, 128)
 SLEEPERS = 64  # bytes behind a number: how many sleep until it changes
 OPEN = 1 << 16  # an offer is its generation times this, and how many have joined
 
@@ -76,7 +78,7 @@ def _change(team, place, value):
 def _gathered(team, begin):
     """Closes the offer of a region when all have joined, or when it is time to begin: how many run it."""
     others = load_int(team + THREADS) - 1
-    patience = load_int(team + LASTED)
+    patience = max(load_int(team + LASTED), min(load_int(team + LATELY), WAKING))
     offer = look(team + JOINED)
     while offer % OPEN < others and now() - begin < patience:
         for _ in range(16):
@@ -111,7 +113,9 @@ def launch(team, region, record):
     while threads > 1 and done < threads - 1:
         _await_partner(team, DONE, done)
         done = look(team + DONE)
-    show(team + LASTED, now() - work)
+    lasted, lately = now() - work, load_int(team + LATELY)
+    show(team + LASTED, lasted)
+    show(team + LATELY, max(lasted, lately - lately // 4))
     show(team + TAKEN, 0)
 
 
@@ -161,7 +165,7 @@ class Team:
     """The memory of a team, at one address for good, and its Python threads."""
 
     def __init__(self) -> None:
-        memory = np.zeros(15 * 128, np.uint8)
+        memory = np.zeros(16 * 128, np.uint8)
         self._memory = memory
         self.address = memory.ctypes.data + -memory.ctypes.data % 128
         self._set(THREADS, 1)
