@@ -17,7 +17,7 @@ MAY = {
     "experts": {"errors", "kernels", "quant"},
     "cache": {"errors", "config", "kernels"},
     "layers": {"errors", "config", "quant", "kernels", "experts", "cache"},
-    "models": {"errors", "config", "quant", "kernels", "cache", "layers"},
+    "models": {"errors", "config", "quant", "kernels", "experts", "cache", "layers"},
     "draft": {"errors", "config", "formats", "quant", "kernels", "cache", "layers", "models"},
     "tokenizer": {"errors", "formats"},
     "store": {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from itertools import product
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from turbospark.config import deepseek2
 from turbospark.config.keys import Keys
 from turbospark.config.model import MoE
 from turbospark.errors import TurbosparkError
+from turbospark.experts.resident import Resident
 from turbospark.kernels.parts import Norm
 from turbospark.kernels.reference import ReferenceKernels
 from turbospark.layers.feed_forward import Mixture
@@ -191,9 +191,7 @@ def test_experts_that_return_powers_of_ten_sum_to_a_readable_number(moe, wanted)
 def test_the_sum_runs_from_the_shared_expert_in_routing_order():
     """Float32 keeps 1e8 + 1 - 1e8 only in an order that loses the 1: which order it is can be read off."""
     experts = [1.0, -1e8]
-    store = SimpleNamespace(
-        expert=lambda e: (Constant(1.0), Constant(1.0), Constant(experts[e])),
-    )
+    store = Resident([(Constant(1.0), Constant(1.0), Constant(value)) for value in experts])
     kernels, x = ReferenceKernels(), np.ones((1, 1), np.float32)
     run = lambda ids, base: kernels.experts(x, np.array([ids]), np.ones((1, 2), np.float32), store, "silu", base)
     assert run([0, 1], np.full((1, 1), 1e8, np.float32)).item() == 0.0

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import mmap
+import os
 import stat
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +31,9 @@ class MappedFile:
                 self.size = handle.seek(0, 2)
                 if self.size == 0:
                     raise TurbosparkError("file_empty", f"{path} is empty", "download or copy it again")
+                self.descriptor = os.dup(handle.fileno())  # for reads of its own, and to see it change
+                weakref.finalize(self, os.close, self.descriptor)
+                self._changed = os.fstat(self.descriptor).st_mtime_ns
                 self.map = mmap.mmap(handle.fileno(), self.size, access=mmap.ACCESS_READ)
         except FileNotFoundError:
             raise TurbosparkError("file_missing", f"{path} does not exist") from None
@@ -47,4 +52,14 @@ class MappedFile:
         size = self.map.size()
         if size != self.size:
             message = f"{self.path} changed while open: it had {self.size} bytes and now has {size}"
+            raise TurbosparkError("file_changed", message, "open it again")
+
+    def check_unchanged(self) -> None:
+        """Refuses a file of another size or time of change than when it was mapped (`file_changed`)."""
+        now = os.fstat(self.descriptor)
+        if now.st_size != self.size:
+            self.check_size()
+        if now.st_mtime_ns != self._changed:
+            later = (now.st_mtime_ns - self._changed) / 1e9
+            message = f"{self.path} changed while open: it was written to {later:.3f} s after it was before"
             raise TurbosparkError("file_changed", message, "open it again")

@@ -42,6 +42,10 @@ class Kernels(ABC):
     def weight(self, tensor: QTensor) -> Any:
         """A matrix as `linear` wants it, still in its stored format."""
 
+    def borrowed(self, tensor: QTensor) -> Any:
+        """The same over memory that will hold another matrix later: nothing made of it may be kept."""
+        return self.weight(tensor)
+
     @abstractmethod
     def vector(self, values: np.ndarray) -> Array:
         """A small float32 array (norms, biases) on the device."""

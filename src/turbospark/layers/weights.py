@@ -10,8 +10,8 @@ import numpy as np
 from turbospark import quant
 from turbospark.config.model import ModelConfig
 from turbospark.errors import TurbosparkError
-from turbospark.experts.base import ExpertStore
-from turbospark.experts.resident import Resident
+from turbospark.experts.base import ExpertStore, Parts, Residency
+from turbospark.experts.mapped import Mapped
 from turbospark.kernels.api import Kernels
 from turbospark.kernels.parts import Norm
 from turbospark.layers.trace import Trace
@@ -39,11 +39,13 @@ class Weights:
         kernels: Kernels,
         trace: Trace,
         scale_block: tuple[int, int],
+        residency: Residency | None = None,
     ):
         self.kernels = kernels
         self.scale_block = scale_block  # of FP8 weights
         self.prefix = ""
         self._source, self._locate, self._trace = source, locate, trace
+        self.residency = residency or Mapped()
         self._used: set[str] = set()
         self._missing: list[str] = []
 
@@ -67,10 +69,14 @@ class Weights:
         return () if found is None else tuple(self._source.tensors[found].shape)
 
     def tensor(self, name: str, shape: tuple[int, ...], suffix: str = ".weight") -> QTensor:
-        """The stored tensor, or an empty stand-in when it is missing, which `check` will report.
+        """The tensor where the model's residency holds it, or a stand-in when it is missing, which `check` will report.
 
         Axes of length one do not count in the comparison of shapes.
         """
+        return self.residency.core(self._stored(name, shape, suffix))
+
+    def _stored(self, name: str, shape: tuple[int, ...], suffix: str = ".weight") -> QTensor:
+        """The same as a view into its file."""
         found = self._find(name + suffix)
         if found is None:
             self._missing.append(next(iter(self._locate(self.prefix + name + suffix))))
@@ -103,25 +109,26 @@ class Weights:
         return Norm(self.vector(name, n, offset=model.norm_offset), model.eps)
 
     def experts(self, count: int, width: int, hidden: int) -> ExpertStore:
-        """Gate, up and down of every routed expert: stacked, gate and up fused, or a tensor an expert."""
+        """Every routed expert of a layer."""
+        return self.residency.experts(self.expert_parts(count, width, hidden), self.kernels)
+
+    def expert_parts(self, count: int, width: int, hidden: int) -> list[Parts]:
+        """Gate, up and down of every routed expert, in the file: stacked, gate and up fused, or a tensor an expert."""
         fused_end = next((end for end in ("", ".weight") if self.has("ffn_gate_up_exps", end)), None)  # HF, GGUF
         if fused_end is not None:
-            fused = self.tensor("ffn_gate_up_exps", (count, 2 * width, hidden), fused_end)
-            down = self.tensor("ffn_down_exps", (count, hidden, width), fused_end)
-            parts = [(fused[e][:width], fused[e][width:], down[e]) for e in range(count)]
-        elif self.has("ffn_gate_exps.0"):
-            one = lambda role, e, *shape: self.tensor(f"ffn_{role}_exps.{e}", shape)
-            parts = [
+            fused = self._stored("ffn_gate_up_exps", (count, 2 * width, hidden), fused_end)
+            down = self._stored("ffn_down_exps", (count, hidden, width), fused_end)
+            return [(fused[e][:width], fused[e][width:], down[e]) for e in range(count)]
+        if self.has("ffn_gate_exps.0"):
+            one = lambda role, e, *shape: self._stored(f"ffn_{role}_exps.{e}", shape)
+            return [
                 (one("gate", e, width, hidden), one("up", e, width, hidden), one("down", e, hidden, width))
                 for e in range(count)
             ]
-        else:
-            gate = self.tensor("ffn_gate_exps", (count, width, hidden))
-            up = self.tensor("ffn_up_exps", (count, width, hidden))
-            down = self.tensor("ffn_down_exps", (count, hidden, width))
-            parts = [(gate[e], up[e], down[e]) for e in range(count)]
-        weight = self.kernels.weight
-        return Resident([(weight(gate), weight(up), weight(down)) for gate, up, down in parts])
+        gate = self._stored("ffn_gate_exps", (count, width, hidden))
+        up = self._stored("ffn_up_exps", (count, width, hidden))
+        down = self._stored("ffn_down_exps", (count, hidden, width))
+        return [(gate[e], up[e], down[e]) for e in range(count)]
 
     def check(self, ignore: Callable[[str], bool]) -> None:
         """Refuses, by name, what is missing and what nothing used; `ignore` names what may stay unused."""

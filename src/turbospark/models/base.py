@@ -9,6 +9,8 @@ from typing import Any, ClassVar
 
 from turbospark.cache.base import LayerCache
 from turbospark.config.model import Layer, ModelConfig
+from turbospark.experts.base import Residency
+from turbospark.experts.mapped import Mapped
 from turbospark.kernels.api import Kernels
 from turbospark.kernels.rows import Rows
 from turbospark.layers.rotations import rotations
@@ -36,10 +38,18 @@ class Model(ABC):
     names: ClassVar[dict[str, str]] = {}  # HF names that differ from models/names.py
     unused: ClassVar[tuple[str, ...]] = ()  # beginnings of tensor names that may stay unused
 
-    def __init__(self, config: ModelConfig, source: Source, kind: str, kernels: Kernels, max_context: int):
+    def __init__(
+        self,
+        config: ModelConfig,
+        source: Source,
+        kind: str,
+        kernels: Kernels,
+        max_context: int,
+        residency: Residency | None = None,
+    ):
         self.config, self.kernels, self.max_context = config, kernels, max_context
-        self.trace = Trace()
-        w = Weights(source, locator(kind, self.names), kernels, self.trace, config.scale_block)
+        self.trace, self.residency = Trace(), residency or Mapped()
+        w = Weights(source, locator(kind, self.names), kernels, self.trace, config.scale_block, self.residency)
         self.embedding = w.matrix("token_embd", config.vocab, config.hidden)
         self.rotations = rotations(config, w, max_context)
         self.layers = [self.layer(layer, w.scope(f"blk.{i}.")) for i, layer in enumerate(config.layers)]
@@ -67,6 +77,7 @@ class Model(ABC):
 
     def __call__(self, rows: Rows, caches: Sequence[LayerCache], taps: Sequence[int] = ()) -> Forward:
         """One forward over the rows, appending them to the caches."""
+        self.residency.begin(len(rows.ids))
         x = self.kernels.embed(rows.ids, self.embedding)
         if self.config.embedding_scale != 1.0:
             x = x * self.config.embedding_scale

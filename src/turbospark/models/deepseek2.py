@@ -8,11 +8,10 @@ from turbospark.cache.latent import LatentCache
 from turbospark.config.model import MLA as MLAConfig
 from turbospark.config.model import Layer, ModelConfig, MoE
 from turbospark.errors import TurbosparkError
-from turbospark.kernels.api import Kernels
 from turbospark.kernels.rows import Rows
 from turbospark.layers.feed_forward import feed_forward
 from turbospark.layers.mla import MLA
-from turbospark.layers.weights import Source, Weights
+from turbospark.layers.weights import Weights
 from turbospark.models.base import Model
 
 
@@ -40,9 +39,9 @@ class DeepSeek2(Model):
         "ffn_down_shexp": "mlp.shared_experts.down_proj",
     }
 
-    def __init__(self, config: ModelConfig, source: Source, kind: str, kernels: Kernels, max_context: int):
+    def __init__(self, config: ModelConfig, *arguments: Any, **named: Any):
         check(config)
-        super().__init__(config, source, kind, kernels, max_context)
+        super().__init__(config, *arguments, **named)
 
     def layer(self, config: Layer, w: Weights) -> DeepSeek2Layer:
         return DeepSeek2Layer(self, config, w)

@@ -77,6 +77,9 @@ class CpuKernels(ReferenceKernels):
             return HeadWeights(tensor, self.exact)
         return linear.prepare(tensor, self.exact) if len(tensor.shape) == 2 else super().weight(tensor)
 
+    def borrowed(self, tensor: QTensor) -> Any:
+        return self.weight(tensor)
+
     def zeros(self, shape: tuple[int, ...]) -> Memory:
         return zeros(shape)
 
@@ -297,20 +300,20 @@ class CpuKernels(ReferenceKernels):
 
     def experts(self, x: np.ndarray, ids: np.ndarray, weights: np.ndarray, store: Any, activation: str, base: Any):
         part = self._part(store, lambda store: ExpertsPart(store, activation))
-        if not part.ask(set(ids.ravel().tolist())):
-            return self._one_by_one(x, ids, weights, store, activation, base)
-        out = np.empty(x.shape, FLOAT)
-        self._plan(enter_experts, part, address(base), x, ids, weights, out)
-        return out
-
-    def _one_by_one(self, x, ids, weights, store, activation: str, base) -> np.ndarray:
-        """Experts in formats without kernels: to the same bits, as other rows' experts go through the fused kernel."""
-        out = np.zeros_like(x) if base is None else base.copy()
-        for i, row in enumerate(x):
-            for expert, weight in zip(ids[i], weights[i], strict=True):
-                gate, up, down = store.expert(int(expert))
+        out, left = np.empty(x.shape, FLOAT), len(set(ids.ravel().tolist()))
+        begin = 1
+        for group in store.arrivals(ids):
+            foreign, left = part.take(group), left - len(group)
+            last = int(left == 0 and not foreign)
+            self._plan(enter_experts, part, address(base), x, ids, weights, out, begin, last)
+            begin = 0
+            for expert, (gate, up, down) in foreign.items():
+                rows, places = part.places(ids, expert)
                 mlp = GatedMLP(gate, up, down, activation, lambda *_: None)
-                rowwise.add_scaled(super().gated_mlp(row[None], None, mlp), out[i : i + 1], weight)
+                part.sums(ids.size)[places] = super().gated_mlp(x[rows], None, mlp)
+            if left == 0 and foreign:
+                part.take({})
+                self._plan(enter_experts, part, address(base), x, ids, weights, out, begin, 1)
         return out
 
     def _part(self, given: Any, make: Callable[[Any], Any]) -> Any:

@@ -302,8 +302,15 @@ def enter_commit(region, team, record, cache, spans):
 
 
 @kernel
-def enter_experts(region, team, threads, record, memory, size, base, x, ids, weights, out):
-    """Routed experts; base 0 or the address of what they are added to."""
+def enter_experts(region, team, threads, record, memory, size, base, x, ids, weights, out, begin, last):
+    """The routed experts that are taken; base 0 or the address of what they are added to.
+
+    Several calls with the same memory and arrays make one forward: begin is 1 in the first, last in the last one.
+    """
+    put(record, experts.LAST, last)
+    if begin == 0:
+        launch(team, region, record)
+        return 0
     put(record, experts.ROWS, len(x))
     put(record, experts.USED, ids.shape[1])
     put(record, experts.X, x.ctypes.data)

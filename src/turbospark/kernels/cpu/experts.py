@@ -13,16 +13,17 @@ from turbospark.kernels.cpu.threads import wait
 
 FIELDS = (
     *("experts", "used", "hidden", "width", "activation", "integer_in", "integer_out"),
-    # int64 [experts, 3]: weights of gate, up and down
-    *("table",),
+    # int64 [experts, 3]: weights of gate, up and down; int64 [experts]: 1 for those to compute in this call
+    *("table", "taken"),
     # x and out float32 [rows, hidden]; base likewise, or 0; ids int64 and weights float32 [rows, used]
-    *("rows", "x", "out", "base", "ids", "weights"),
+    # last: 1 when with these all have been computed, and the rows are summed up
+    *("rows", "x", "out", "base", "ids", "weights", "last"),
     # memory: int64 [experts + 1], where each expert's rows begin among all; int64 [rows * used], the place of each
     # choice among them; QUANTS_FIELDS an expert; then float32 [places, hidden or width] of all experts
     *("starts", "places", "quants", "inputs", "inner", "gates", "sums"),
 )
-EXPERTS, USED, HIDDEN, WIDTH, ACTIVATION, INTEGER_IN, INTEGER_OUT, TABLE = range(8)
-ROWS, X, OUT, BASE, IDS, WEIGHTS, STARTS, PLACES, QUANTS, INPUTS, INNER, GATES, SUMS = range(8, 21)
+EXPERTS, USED, HIDDEN, WIDTH, ACTIVATION, INTEGER_IN, INTEGER_OUT, TABLE, TAKEN = range(9)
+ROWS, X, OUT, BASE, IDS, WEIGHTS, LAST, STARTS, PLACES, QUANTS, INPUTS, INNER, GATES, SUMS = range(9, 23)
 OF_INPUTS, OF_INNER, QUANTS_FIELDS = range(3)  # addresses of quantised copies
 
 
@@ -80,6 +81,13 @@ def _sort(ids, count, experts, starts, places):
 
 
 @kernel
+def _taken(record, e):
+    """How many rows of an expert are to be computed in this call."""
+    starts = get(record, STARTS)
+    return get(get(record, TAKEN), e) * (get(starts, e + 1) - get(starts, e))
+
+
+@kernel
 def _quants(record, e, which):
     """Where the quantised copy of an expert's rows lies, OF_INPUTS or OF_INNER."""
     return get(get(record, QUANTS) + 8 * QUANTS_FIELDS * e, which)
@@ -87,10 +95,12 @@ def _quants(record, e, which):
 
 @kernel
 def _gather(record, thread, threads):
-    """A thread's share of the choices: the rows copied to their places."""
+    """A thread's share of the choices: the rows of those taken copied to their places."""
     used, hidden, inputs = get(record, USED), get(record, HIDDEN), get(record, INPUTS)
     first, last = share(get(record, ROWS) * used, 1, thread, threads)
     for i in range(first, last):
+        if get(get(record, TAKEN), get(get(record, IDS), i)) == 0:
+            continue
         place = get(get(record, PLACES), i)
         copy_row(get(record, X) + 4 * (i // used) * hidden, inputs + 4 * place * hidden, hidden)
 
@@ -101,7 +111,8 @@ def _quantise(record, at, columns, which, thread, threads):
     count, starts = get(record, ROWS) * get(record, USED), get(record, STARTS)
     first, last = share(count, 1, thread, threads)
     for e in range(get(record, EXPERTS)):
-        start, stop = get(starts, e), get(starts, e + 1)
+        start = get(starts, e)
+        stop = start + _taken(record, e)
         low, high = max(first, start), min(last, stop)
         if low < high:
             x, quants = at + 4 * start * columns, _quants(record, e, which)
@@ -110,14 +121,14 @@ def _quantise(record, at, columns, which, thread, threads):
 
 @kernel
 def _inner(record, thread, threads):
-    """act(gate) * up of every chosen expert, a thread's share of the columns."""
+    """act(gate) * up of every expert taken, a thread's share of the columns."""
     count, hidden, width = get(record, ROWS) * get(record, USED), get(record, HIDDEN), get(record, WIDTH)
     inputs, inner, starts = get(record, INPUTS), get(record, INNER), get(record, STARTS)
     gates = get(record, GATES)
     ups = gates + aligned(4 * count * width)
     first, last = share(width, STEP, thread, threads)
     for e in range(get(record, EXPERTS)):
-        start, rows = get(starts, e), get(starts, e + 1) - get(starts, e)
+        start, rows = get(starts, e), _taken(record, e)
         if rows == 0 or first >= last:
             continue
         x, weights = inputs + 4 * start * hidden, get(record, TABLE) + 24 * e
@@ -132,18 +143,20 @@ def _inner(record, thread, threads):
 
 @kernel
 def _outer(record, thread, threads):
-    """down of every chosen expert and the sums of all rows, a thread's share of the columns."""
+    """down of every expert taken and, in the last call, the sums of all rows, a thread's share of the columns."""
     used, hidden, width, starts = get(record, USED), get(record, HIDDEN), get(record, WIDTH), get(record, STARTS)
     inner, sums = get(record, INNER), get(record, SUMS)
     first, last = share(hidden, STEP, thread, threads)
     if first >= last:
         return
     for e in range(get(record, EXPERTS)):
-        start, rows = get(starts, e), get(starts, e + 1) - get(starts, e)
+        start, rows = get(starts, e), _taken(record, e)
         if rows > 0:
             quants = _quants(record, e, OF_INNER)
             x, y = inner + 4 * start * width, sums + 4 * start * hidden
             linear.rows(get(get(record, TABLE) + 24 * e, 2), x, quants, rows, y, hidden, first, last, 0)
+    if get(record, LAST) == 0:
+        return
     for row in range(get(record, ROWS)):
         at = 4 * (row * hidden + first)
         out = get(record, OUT) + at

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import ctypes
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -293,32 +294,35 @@ class DeltaPart(Part):
 
 
 class ExpertsPart(Part):
-    """The routed experts of one layer. `table` holds the weights' addresses of those asked for so far."""
+    """The routed experts of one layer. `table` holds the weights' addresses of those that have come so far."""
 
     callback = experts.experts
 
     def __init__(self, store: Any, activation: str):
         count = len(store)
-        self._store, self._known = store, [None] * count
-        self.table = np.zeros((count, 3), np.int64)
-        gate = store.expert(0)[0]
+        self._known: list[Any] = [None] * count
+        self.table, self.taken = np.zeros((count, 3), np.int64), np.zeros(count, np.int64)
+        width, self.hidden = store.shape
         record = Record(
             experts.FIELDS,
             experts=count,
-            hidden=gate.shape[1],
-            width=gate.shape[0],
+            hidden=self.hidden,
+            width=width,
             activation=CODE[activation],
             table=self.table.ctypes.data,
+            taken=self.taken.ctypes.data,
         )
         self._describe(record)
 
-    def ask(self, ids: set[int]) -> bool:
-        """Gets these experts ready; False where one has no native kernels."""
-        for e in ids:
-            weights = self._store.expert(e)
+    def take(self, group: Mapping[int, Sequence[Any]]) -> dict[int, Sequence[Any]]:
+        """The next call computes these experts; returns those that have no native kernels, which it does not."""
+        foreign = {}
+        self.taken[:] = 0
+        for e, weights in group.items():
             if weights[0] is not self._known[e]:
                 if not all(isinstance(w, Weight) for w in weights):
-                    return False
+                    foreign[e] = weights
+                    continue
                 gate, up, down = weights
                 self._known[e] = gate
                 self.table[e] = gate.address, up.address, down.address
@@ -326,4 +330,20 @@ class ExpertsPart(Part):
                     self.record.set("integer_in", 1)
                 if down.integer:
                     self.record.set("integer_out", 1)
-        return True
+            self.taken[e] = 1
+        return foreign
+
+    def places(self, ids: np.ndarray, expert: int) -> tuple[np.ndarray, np.ndarray]:
+        """The rows that chose an expert, and where the kernel wants their results among `sums`."""
+        row, choice = np.nonzero(ids == expert)
+        places = np.frombuffer(self._memory("places", 8 * ids.size), np.int64).reshape(ids.shape)
+        return row, places[row, choice]
+
+    def sums(self, count: int) -> np.ndarray:
+        """float32 [count, hidden], the results of all choices in the order of their places."""
+        return np.frombuffer(self._memory("sums", 4 * count * self.hidden), np.float32).reshape(count, -1)
+
+    def _memory(self, field: str, nbytes: int) -> Any:
+        """Scratch that the last call with `begin` laid out."""
+        at = int(self.record.fields[self.record.names.index(field)])
+        return (ctypes.c_uint8 * nbytes).from_address(at)

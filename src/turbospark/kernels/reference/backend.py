@@ -34,6 +34,9 @@ class ReferenceKernels(Kernels):
             self.decoded_left -= needed
         return Matrix(tensor, keep)
 
+    def borrowed(self, tensor: QTensor) -> Matrix:
+        return Matrix(tensor, keep=False)
+
     def vector(self, values: np.ndarray) -> np.ndarray:
         return np.ascontiguousarray(values, np.float32)
 

@@ -62,11 +62,14 @@ def experts(
     x: np.ndarray, ids: np.ndarray, weights: np.ndarray, store: Any, activation: str, base: np.ndarray | None
 ) -> np.ndarray:
     """See Kernels.experts. The sum runs in routing order, from the base (the shared expert)."""
+    parts = np.empty((*ids.shape, x.shape[1]), np.float32)
+    for group in store.arrivals(ids):
+        for expert, (gate, up, down) in group.items():
+            chose = ids == expert
+            rows = x[chose.any(1)]
+            hidden = ACTIVATIONS[activation](gate.product(rows)) * up.product(rows)
+            parts[chose] = down.product(hidden)
     out = np.zeros_like(x) if base is None else base.copy()
-    for i in range(len(x)):
-        row = x[i : i + 1]
-        for expert, weight in zip(ids[i], weights[i], strict=True):
-            gate, up, down = store.expert(int(expert))
-            hidden = ACTIVATIONS[activation](gate.product(row)) * up.product(row)
-            out[i] += weight * down.product(hidden)[0]
+    for j in range(ids.shape[1]):
+        out += weights[:, j : j + 1] * parts[:, j]
     return out
