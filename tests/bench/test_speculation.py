@@ -31,9 +31,8 @@ def refused(capsys, *args):
 
 
 def report(**outcomes):
-    plain = Outcome("code", "off", tokens=100, seconds=1.0)
     costs = {1: 0.010, 2: 0.012, 4: 0.018}
-    return Report("m", "d", 1, Plan(kinds=("code",)), costs, [plain, *outcomes.values()])
+    return Report("m", "d", 1, Plan(kinds=("code",)), costs, [*outcomes.values()])
 
 
 def test_the_table_has_a_line_for_every_setting_and_the_plot_is_a_png(model, capsys, tmp_path):
@@ -46,23 +45,26 @@ def test_the_table_has_a_line_for_every_setting_and_the_plot_is_a_png(model, cap
 
 def test_json_has_what_the_table_has(model, capsys):
     out = json.loads(told(capsys, model, "--speculative", *FEW, "--proposals", "2", "--json"))
-    off, two = out["outcomes"]
+    (two,) = out["outcomes"]
     assert sorted(out["costs"]) == ["1", "3"]
-    assert (off["setting"], two["setting"]) == ("off", 2)
-    assert off["tokens"] == 2 * two["tokens"] == 2 * 19  # plain decoding comes before and after
+    assert (two["setting"], two["tokens"]) == (2, 19)
+    assert two["gain"] == pytest.approx(two["plain_seconds"] / two["seconds"])
     assert two["rounds"] > 0
     assert two["predicted"] > 0
 
 
 def test_tokens_a_round_and_acceptance_are_of_all_answers_together():
     outcome = Outcome("code", 3, tokens=30, seconds=0.2, rounds=10, proposed=[10, 10, 8], accepted=[9, 5, 2])
+    outcome.plain_seconds = 0.3
     assert outcome.tokens_per_round == pytest.approx(2.6)
     assert outcome.acceptance == pytest.approx([0.9, 0.5, 0.25])
-    assert report(outcome=outcome).gain(outcome) == pytest.approx(1.5)
+    assert outcome.gain == pytest.approx(1.5)
+    assert report(outcome=outcome).plain("code") == pytest.approx(100)
 
 
 def test_the_prediction_is_tokens_a_round_over_the_cost_of_a_round():
     outcome = Outcome("code", 3, rounds=10, proposed=[10, 10, 10], accepted=[9, 6, 2], draft_s=0.04, commit_s=0.01)
+    outcome.tokens, outcome.plain_seconds = 27, 0.27
     # a plain step takes 10 ms: c(4) = 1.8, draft and commit are 5 ms a round, half a step
     assert report(outcome=outcome).predicted(outcome) == pytest.approx(2.7 / (1.8 + 0.5))
     auto = Outcome("code", "auto", rounds=10)
@@ -71,13 +73,15 @@ def test_the_prediction_is_tokens_a_round_over_the_cost_of_a_round():
 
 def test_an_answer_that_differs_from_plain_decoding_ends_the_measurement(model, monkeypatch):
     lm = turbospark.load(model, "reference", 1024, slots=1, drafter="ngram")
-    answer = speculation._answer
+    race = speculation.race
 
     def wrong(model, prompt, setting, plan, tokens):
-        ids, stats = answer(model, prompt, setting, plan, tokens)
-        return ([*ids[:3], ids[3] + 1, *ids[4:]] if setting == 2 else ids), stats
+        plain, other = race(model, prompt, setting, plan, tokens)
+        if setting == 2:
+            other.request.context[other.request.prompt_length + 3] += 1
+        return plain, other
 
-    monkeypatch.setattr(speculation, "_answer", wrong)
+    monkeypatch.setattr(speculation, "race", wrong)
     plan = Plan(("prose",), (1, 2), prompts=1, tokens=8, rounds=1)
     with pytest.raises(TurbosparkError, match="2 proposals: token 3 of the answer"):
         speculation.measure(lm, "m", 1, plan)

@@ -2,9 +2,9 @@
 
     turbospark bench MODEL --speculative --speculative-drafter auto --proposals 1,3,7,auto
 
-Greedy answers (or at a temperature) to held-out prompts, each decoded plainly, with every number of proposals in turn,
-and plainly once more, so that a busy moment of the machine is seen in both. c(M) is the time of a forward of M rows and
-their logits over that of one row, the sizes taking turns. Predicted is what tokens a round and these costs promise:
+Answers to held-out prompts, once for every number of proposals, and each time plainly beside it: the two take turns, a
+step of whoever has worked less, so that a busy moment of the machine meets both. c(M) is the time of a forward of M
+rows and their logits over that of one, the sizes taking turns. Predicted is what tokens a round and its costs promise:
 
     tokens a round / (c(proposals + 1) + draft and commit / plain step)
 """
@@ -22,6 +22,7 @@ import numpy as np
 
 from turbospark.bench.plot import Line, Panel, png
 from turbospark.draft.adaptive import Adaptive
+from turbospark.engine.loop import Engine
 from turbospark.engine.params import SamplingParams
 from turbospark.engine.request import Stats
 from turbospark.errors import TurbosparkError
@@ -32,7 +33,7 @@ from turbospark.train.prompts import HELD_OUT
 KINDS = tuple(HELD_OUT)
 BEHIND = 128  # positions that lie before the rows whose costs are measured
 
-Setting = int | str  # proposals, "auto" or "off"
+Setting = int | str  # proposals, or "auto"
 Note = Callable[[str], None]
 
 
@@ -54,7 +55,8 @@ class Plan:
 
 @dataclass
 class Outcome:
-    """Decoding of one kind's prompts with one setting, all answers together; seconds without the prompts'."""
+    """Decoding of one kind's prompts with one setting, all answers together, and plainly beside it; seconds without the
+    prompts'."""
 
     kind: str
     setting: Setting
@@ -66,10 +68,13 @@ class Outcome:
     draft_s: float = 0.0
     verify_s: float = 0.0
     commit_s: float = 0.0
+    plain_seconds: float = 0.0
 
-    def add(self, stats: Stats) -> None:
-        self.tokens += stats.new_tokens - 1
-        self.seconds += stats.total_s - stats.first_token_s
+    def add(self, tokens: int, stats: Stats, seconds: float, plain_seconds: float) -> None:
+        """An answer of so many tokens behind its first."""
+        self.tokens += tokens
+        self.seconds += seconds
+        self.plain_seconds += plain_seconds
         self.rounds += stats.rounds
         self.draft_s += stats.draft_s
         self.verify_s += stats.verify_s
@@ -83,6 +88,11 @@ class Outcome:
     def speed(self) -> float:
         """Tokens a second."""
         return self.tokens / self.seconds if self.seconds else 0.0
+
+    @property
+    def gain(self) -> float:
+        """Speed over plain decoding's."""
+        return self.plain_seconds / self.seconds if self.seconds else 0.0
 
     @property
     def tokens_per_round(self) -> float:
@@ -100,7 +110,7 @@ class Outcome:
 
 @dataclass
 class Report:
-    """costs: rows -> median seconds of a forward with its logits. outcomes: plain ones have the setting "off"."""
+    """costs: rows -> median seconds of a forward with its logits."""
 
     model: str
     drafter: str
@@ -112,19 +122,36 @@ class Report:
     def c(self, rows: int) -> float:
         return self.costs[rows] / self.costs[1]
 
-    def plain(self, kind: str) -> Outcome:
-        return next(o for o in self.outcomes if o.kind == kind and o.setting == "off")
-
-    def gain(self, outcome: Outcome) -> float:
-        """Measured speed over plain decoding's."""
-        return outcome.speed / self.plain(outcome.kind).speed
+    def plain(self, kind: str) -> float:
+        """Tokens a second without drafter, over all that was measured beside it."""
+        ours = [o for o in self.outcomes if o.kind == kind]
+        return sum(o.tokens for o in ours) / sum(o.plain_seconds for o in ours)
 
     def predicted(self, outcome: Outcome) -> float | None:
         """None where the size of a block is not fixed."""
         if not isinstance(outcome.setting, int) or not outcome.rounds:
             return None
-        beside = (outcome.draft_s + outcome.commit_s) / outcome.rounds * self.plain(outcome.kind).speed
+        beside = (outcome.draft_s + outcome.commit_s) / outcome.rounds * outcome.tokens / outcome.plain_seconds
         return outcome.tokens_per_round / (self.c(outcome.setting + 1) + beside)
+
+
+class Side:
+    """One answer by an engine of its own, and the seconds of work behind its first token."""
+
+    def __init__(self, model: LanguageModel, setting: Setting, prompt: str, plan: Plan, tokens: int):
+        drafter = None if setting == "off" else model.engine.drafter
+        policy = None if drafter is None else Adaptive(drafter.trained, 1)
+        self._engine = Engine(model.engine.model, 1, drafter=drafter, policy=policy)
+        lm = LanguageModel(model.checkpoint, model.config, model.tokenizer, self._engine)
+        chosen: Any = setting
+        params = SamplingParams(temperature=plan.temperature, seed=1, max_new=tokens, speculative=chosen)
+        self.request = lm.submit([{"role": "user", "content": prompt}], params)
+        self.seconds = 0.0
+
+    def work(self) -> None:
+        begun, start = bool(self.request.drawn), time.perf_counter()
+        self._engine.step()
+        self.seconds += time.perf_counter() - start if begun else 0.0
 
 
 def measure(model: LanguageModel, name: str, threads: int, plan: Plan, note: Note = lambda text: None) -> Report:
@@ -135,24 +162,33 @@ def measure(model: LanguageModel, name: str, threads: int, plan: Plan, note: Not
     if too_many := [s for s in sizes if not 1 <= s <= drafter.longest]:
         message = f"{too_many[0]} proposals: the drafter {drafter.name} makes 1 to {drafter.longest}"
         raise TurbosparkError("bad_arguments", message)
-    for setting in ("off", *plan.settings):  # compiles, and touches all memory
-        _answer(model, "Hello", setting, plan, 24)
+    for setting in plan.settings:  # compiles, and touches all memory
+        race(model, "Hello", setting, plan, 24)
     note("costs of a forward by its rows")
     costs = forward_costs(model, [1, *(s + 1 for s in sizes)], plan.rounds)
-    outcomes: list[Outcome] = []
+    outcomes = []
     for kind in plan.kinds:
-        ours: dict[Setting, Outcome] = {s: Outcome(kind, s) for s in ("off", *plan.settings)}
-        for prompt in HELD_OUT[kind][: plan.prompts]:
-            plain = None
-            for setting in ("off", *plan.settings, "off"):
+        for setting in plan.settings:
+            outcomes.append(Outcome(kind, setting))
+            for prompt in HELD_OUT[kind][: plan.prompts]:
                 note(f"{kind}, {setting}: {prompt}")
-                tokens, stats = _answer(model, prompt, setting, plan, plan.tokens)
-                plain = plain or tokens
-                if tokens != plain:
-                    raise _differ(kind, setting, prompt, tokens, plain)
-                ours[setting].add(stats)
-        outcomes += ours.values()
+                plain, other = race(model, prompt, setting, plan, plan.tokens)
+                if plain.request.output != other.request.output:
+                    raise _differ(kind, setting, prompt, other.request.output, plain.request.output)
+                count = len(plain.request.output) - 1
+                outcomes[-1].add(count, other.request.stats, other.seconds, plain.seconds)
     return Report(name, drafter.name, threads, plan, costs, outcomes)
+
+
+def race(model: LanguageModel, prompt: str, setting: Setting, plan: Plan, tokens: int) -> tuple[Side, Side]:
+    """The same answer plainly and with the setting, in turns, to the end of both."""
+    sides = Side(model, "off", prompt, plan, tokens), Side(model, setting, prompt, plan, tokens)
+    while going := [side for side in sides if not side.request.done]:
+        min(going, key=lambda side: side.seconds).work()
+    for side in sides:
+        if side.request.error is not None:
+            raise side.request.error
+    return sides
 
 
 def forward_costs(model: LanguageModel, sizes: Sequence[int], rounds: int) -> dict[int, float]:
@@ -181,16 +217,6 @@ def forward_costs(model: LanguageModel, sizes: Sequence[int], rounds: int) -> di
     return {size: statistics.median(taken) for size, taken in times.items()}
 
 
-def _answer(model: LanguageModel, prompt: str, setting: Setting, plan: Plan, tokens: int) -> tuple[list[int], Stats]:
-    engine = model.engine
-    if setting == "auto" and engine.drafter is not None:  # what others taught it is no part of this answer
-        engine.speculation.policy = Adaptive(engine.drafter.trained, len(engine.session.cursors))
-    params = SamplingParams(temperature=plan.temperature, seed=1, max_new=tokens, speculative=setting)  # type: ignore[arg-type]
-    chat = [{"role": "user", "content": prompt}]
-    answer = model.generate(chat, params)
-    return answer.token_ids, answer.stats
-
-
 def _differ(kind: str, setting: Setting, prompt: str, tokens: list[int], plain: list[int]) -> TurbosparkError:
     place = next(
         (i for i, (a, b) in enumerate(zip(tokens, plain, strict=False)) if a != b), min(len(tokens), len(plain))
@@ -216,26 +242,30 @@ def table(report: Report) -> str:
         "| over plain | predicted |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for o in report.outcomes:
-        predicted = report.predicted(o)
-        cells = (
-            o.kind,
-            str(o.setting),
-            f"{o.tokens_per_round:.2f}",
-            " ".join(f"{100 * share:.0f}" for share in o.acceptance),
-            " / ".join(f"{o.part(s):.2f}" for s in (o.draft_s, o.verify_s, o.commit_s)) if o.rounds else "",
-            f"{o.speed:.1f}",
-            f"{report.gain(o):.2f}",
-            "" if predicted is None else f"{predicted:.2f}",
-        )
-        lines.append(f"| {' | '.join(cells)} |")
+    for kind in report.plan.kinds:
+        lines.append(f"| {kind} | off | 1.00 | | | {report.plain(kind):.1f} | 1.00 | |")
+        lines += [_line(report, o) for o in report.outcomes if o.kind == kind]
     return "\n".join(lines)
+
+
+def _line(report: Report, o: Outcome) -> str:
+    predicted = report.predicted(o)
+    cells = (
+        o.kind,
+        str(o.setting),
+        f"{o.tokens_per_round:.2f}",
+        " ".join(f"{100 * share:.0f}" for share in o.acceptance),
+        " / ".join(f"{o.part(s):.2f}" for s in (o.draft_s, o.verify_s, o.commit_s)) if o.rounds else "",
+        f"{o.speed:.1f}",
+        f"{o.gain:.2f}",
+        "" if predicted is None else f"{predicted:.2f}",
+    )
+    return f"| {' | '.join(cells)} |"
 
 
 def as_json(report: Report) -> str:
     derived = [
-        {**asdict(o), "speed": o.speed, "gain": report.gain(o), "predicted": report.predicted(o)}
-        for o in report.outcomes
+        {**asdict(o), "speed": o.speed, "gain": o.gain, "predicted": report.predicted(o)} for o in report.outcomes
     ]
     return json.dumps({**asdict(report), "outcomes": derived})
 
@@ -250,7 +280,7 @@ def plot(report: Report) -> bytes:
         of_kind = [o for o in fixed if o.kind == kind]
         shares: list[float] = next((o.acceptance for o in of_kind if o.setting == longest), [])
         left.lines.append(Line(kind, [(i + 1, 100 * share) for i, share in enumerate(shares)]))
-        right.lines.append(Line(kind, [(report.predicted(o) or 0, report.gain(o)) for o in of_kind], joined=False))
+        right.lines.append(Line(kind, [(report.predicted(o) or 0, o.gain) for o in of_kind], joined=False))
     most = max((value for line in right.lines for point in line.points for value in point), default=1.0)
     right.right = right.top = max(1.5, 1.1 * most)
     return png([left, right])
