@@ -85,10 +85,12 @@ def ratios(ours: Side, theirs: Side) -> tuple[float, float]:
 
 
 class Process:
-    """A runner in a process of its own."""
+    """A runner in a process of its own. before: a shell command that runs in it first, `$$` being its number."""
 
-    def __init__(self, kind: str, model: str, threads: int, context: int):
-        command = [sys.executable, "-m", "turbospark.bench.runner", kind, model, str(threads), str(context)]
+    def __init__(self, kind: str, model: str, threads: int, context: int, before: str = "true", **options: Any):
+        runner = (sys.executable, "-m", "turbospark.bench.runner")
+        given = (kind, model, str(threads), str(context), json.dumps(options))
+        command = ["sh", "-c", f'{before} && exec "$@"', "sh", *runner, *given]
         environment = {**os.environ, "NUMBA_NUM_THREADS": str(max(threads, os.cpu_count() or 1))}
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment, text=True, bufsize=1)

@@ -1,8 +1,9 @@
 """A process that runs one model on request, so that two of them can take turns without sharing a thread or a heap.
 
-    python -m turbospark.bench.runner turbospark|llama.cpp MODEL THREADS CONTEXT
+    python -m turbospark.bench.runner turbospark|llama.cpp MODEL THREADS CONTEXT [OPTIONS]
 
-Reads a JSON list a line, [verb, arguments ...], and answers each with a line of JSON.
+OPTIONS, a JSON object, are those of `turbospark.load`. Reads a JSON list a line, [verb, arguments ...], and answers
+each with a line of JSON.
 """
 
 from __future__ import annotations
@@ -30,6 +31,10 @@ class Runner(ABC):
     def go_on(self) -> float:
         """Draws one more token. Returns seconds."""
 
+    @abstractmethod
+    def feed(self, ids: list[int]) -> list[float]:
+        """Given tokens one at a time, from an empty cache. Returns seconds of each."""
+
     def decode(self, ids: list[int], tokens: int) -> list[float]:
         """Seconds of each of `tokens` steps behind a prompt."""
         self.begin(ids)
@@ -41,10 +46,11 @@ class Runner(ABC):
 
 
 class Turbospark(Runner):
-    def __init__(self, model: str, threads: int, context: int):
+    def __init__(self, model: str, threads: int, context: int, **options: Any):
         import turbospark
 
-        self.model = turbospark.load(model, backend="cpu", threads=threads, max_context=context, slots=1, chunk=512)
+        options = {"backend": "cpu", "slots": 1, "chunk": 512, **options}
+        self.model = turbospark.load(model, threads=threads, max_context=context, **options)
         self.request: Any = None
 
     def begin(self, ids: list[int]) -> float:
@@ -64,6 +70,35 @@ class Turbospark(Runner):
         self.model.engine.step()
         return time.perf_counter() - start
 
+    def feed(self, ids: list[int]) -> list[float]:
+        from turbospark.kernels.rows import Rows
+
+        engine, taken = self.model.engine, []
+        engine.session.reset(0)
+        for position, token in enumerate(ids):
+            start = time.perf_counter()
+            rows = Rows.of([(0, position, [token], 1)])
+            engine.session.begin(rows)
+            engine.model.logits(engine.model(rows, engine.session.layers).hidden)
+            engine.session.commit(0, 1)
+            taken.append(time.perf_counter() - start)
+        return taken
+
+    def traffic(self) -> dict[str, float]:
+        """What experts have cost so far."""
+        return vars(self.model.engine.model.residency.traffic)
+
+    def chosen(self, ids: list[int]) -> list[list[list[int]]]:
+        """The experts that given tokens went to: [layer][token][used]."""
+        found: dict[str, list[list[int]]] = {}
+        trace = self.model.engine.model.trace
+        trace.sink = lambda name, value: (
+            found.setdefault(name, []).extend(value.tolist()) if "experts" in name else None
+        )
+        self.feed(ids)
+        trace.sink = None
+        return list(found.values())
+
     def read_speed(self, nbytes: int, rounds: int) -> list[float]:
         """GB/s at which the same threads read memory, a figure a round."""
         from turbospark.bench.kernels import read
@@ -80,7 +115,7 @@ class Turbospark(Runner):
 class LlamaCpp(Runner):
     """Through the C functions that llama-cpp-python binds: its own Python layer would only slow it."""
 
-    def __init__(self, model: str, threads: int, context: int):
+    def __init__(self, model: str, threads: int, context: int, **options: Any):
         import llama_cpp
 
         from turbospark.catalog import resolve
@@ -107,6 +142,10 @@ class LlamaCpp(Runner):
     def go_on(self) -> float:
         return self._run([self.next])
 
+    def feed(self, ids: list[int]) -> list[float]:
+        self.lib.llama_memory_clear(self.lib.llama_get_memory(self.context), True)
+        return [self._run([token]) for token in ids]
+
     def _run(self, ids: list[int]) -> float:
         start = time.perf_counter()
         tokens = (self.lib.llama_token * len(ids))(*ids)
@@ -126,10 +165,10 @@ def _status(name: str) -> str:
 
 
 def main() -> None:
-    kind, model, threads, context = sys.argv[1:]
+    kind, model, threads, context, *options = sys.argv[1:]
     answers = os.fdopen(os.dup(1), "w", buffering=1)  # what a library prints goes elsewhere
     os.dup2(2, 1)
-    runner = RUNNERS[kind](model, int(threads), int(context))
+    runner = RUNNERS[kind](model, int(threads), int(context), **json.loads("".join(options) or "{}"))
     print(json.dumps("ready"), file=answers)
     for line in sys.stdin:
         verb, *arguments = json.loads(line)
