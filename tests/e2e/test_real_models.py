@@ -82,3 +82,13 @@ def test_a_reported_seed_repeats_the_run(model):
     first = model.generate(STORY[model.label], turbospark.SamplingParams(max_new=25))
     again = model.generate(STORY[model.label], turbospark.SamplingParams(max_new=25, seed=first.params.seed))
     assert again.token_ids == first.token_ids
+
+
+def test_quantised_weights_give_the_same_tokens_for_every_size_of_a_block():
+    model = turbospark.load("smollm2", "cpu", max_context=256, slots=1, drafter="dflash")
+    prompt = ask("Write a Python function that reverses a string.")
+    plain = model.generate(prompt, greedy(max_new=40, speculative="off")).token_ids
+    for proposals in (*range(1, 10), 15):
+        drafted = model.generate(prompt, greedy(max_new=40, speculative=proposals))
+        assert drafted.token_ids == plain, f"{proposals} proposals"
+        assert drafted.stats.accepted > 0
