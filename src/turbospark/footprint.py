@@ -20,17 +20,22 @@ BLOCK = 64  # caches grow by this many positions
 
 @dataclass(frozen=True)
 class Footprint:
-    """Bytes. `cache` is for `slots` sequences of `context` positions, their rotation tables included."""
+    """Bytes. `cache` is for `slots` sequences of `context` positions, their rotation tables included.
+
+    Where a model's routed experts are counted apart, `experts` is what they take in memory, and `weights` all others.
+    """
 
     context: int
     slots: int
     weights: int
     cache: int
     working: int = WORKING
+    experts: int = 0
+    drafter: int = 0
 
     @property
     def total(self) -> int:
-        return self.weights + self.cache + self.working
+        return self.weights + self.experts + self.cache + self.drafter + self.working
 
 
 def measure(config: ModelConfig, weights: int, context: int, slots: int, chunk: int) -> Footprint:

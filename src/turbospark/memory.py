@@ -9,21 +9,26 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-RESERVE = 4 << 30  # what an automatic choice leaves to the machine, never more than half of it
+RESERVE = 4 << 30
+GUARDS = {"off": 0, "relaxed": RESERVE, "balanced": 8 << 30, "strict": 12 << 30}
 UNLIMITED = 1 << 60  # cgroup v1 writes no limit as a number of about 2^63
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes: `total` is the machine's or the tightest limit on this process, `available` what is free of it."""
+    """Bytes: `total` is the machine's or the tightest limit on this process, `available` what is free of it.
+
+    guard: what an automatic choice leaves to the machine, never more than half of it.
+    """
 
     total: int
     available: int
+    guard: int = RESERVE
 
     @property
     def budget(self) -> int:
         """What an automatic choice may take."""
-        return max(0, self.available - min(RESERVE, self.total // 2))
+        return max(0, self.available - min(self.guard, self.total // 2))
 
 
 def read_memory(root: Path = Path("/")) -> Memory:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from operator import index
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from turbospark.engine.params import SamplingParams
 from turbospark.engine.request import Request, Stats
 from turbospark.engine.sampler import Drawn
 from turbospark.errors import TurbosparkError
+from turbospark.experts.base import Residency
 from turbospark.formats.checkpoint import Checkpoint
 from turbospark.kernels.registry import make_kernels
 from turbospark.models.base import Model
@@ -51,10 +53,21 @@ class Chunk:
 
 
 class LanguageModel:
-    """What `turbospark.load` returns. `tokenizer` is None for a folder without one: prompts are token ids then."""
+    """What `turbospark.load` returns. `tokenizer` is None for a folder without one: prompts are token ids then.
 
-    def __init__(self, checkpoint: Checkpoint, config: ModelConfig, tokenizer: Any, engine: Engine):
+    placement: where the weights are, and why.
+    """
+
+    def __init__(
+        self, checkpoint: Checkpoint, config: ModelConfig, tokenizer: Any, engine: Engine, placement: Any = None
+    ):
         self.checkpoint, self.config, self.tokenizer, self.engine = checkpoint, config, tokenizer, engine
+        self.placement = placement
+
+    @property
+    def residency(self) -> Residency:
+        """How the weights are held; its `traffic` counts what experts cost."""
+        return self.engine.model.residency
 
     def generate(self, prompt: Prompt, params: SamplingParams | None = None) -> Completion:
         """Runs one prompt to its end: a string is completed as it is, messages go through the chat template."""
@@ -163,6 +176,10 @@ def load(
     drafter: str | os.PathLike[str] | None = None,
     exact: bool = False,
     threads: int | None = None,
+    expert_residency: str = "auto",
+    expert_cache_slots: int | None = None,
+    memory: int | None = None,
+    load_guard: str = "relaxed",
     progress: Progress | None = None,
     note: Note | None = None,
 ) -> LanguageModel:
@@ -172,25 +189,53 @@ def load(
     that run at once. chunk: prompt rows of a step. drafter: "auto", "dflash", "mtp", "ngram", or the file or folder of
     one; None allocates nothing. exact: nothing is rounded below float32 on the way, whatever it costs. threads: of the
     CPU kernels, for all models of this process; None leaves them at one for each core. progress: called with bytes of
-    weights opened, and of all. note: told of a drafter that was found and does not fit.
+    weights opened, and of all. note: told of a drafter that was found and does not fit, and of reads that go through
+    the page cache.
+
+    expert_residency: "resident", "streamed" or "mapped" (see `docs/decisions.md`); "auto" decides from the memory there
+    is, and `placement` of the result says what and why. expert_cache_slots: routed experts, of all layers together,
+    that streaming keeps in memory. memory: bytes for weights, caches, drafter and all else. load_guard: "off",
+    "relaxed", "balanced" or "strict", what an automatic choice leaves to the machine: 0, 4, 8 or 12 GiB, never more
+    than half of it.
     """
     from turbospark.catalog import resolve
-    from turbospark.footprint import choose_context
     from turbospark.formats import open_checkpoint
     from turbospark.memory import read_memory
+    from turbospark.placement import Asked, place, sizes
     from turbospark.tokenizer import load_tokenizer
 
     for name, value in (("slots", slots), ("chunk", chunk)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise TurbosparkError("invalid_parameter", f"{name} must be an integer of at least 1, has {value!r}")
+    asked = Asked(expert_residency, expert_cache_slots, memory, load_guard)
     kernels = make_kernels(backend, exact, threads)
     checkpoint = open_checkpoint(resolve(path))
     config = read_config(checkpoint)
-    context = choose_context(config, checkpoint.nbytes, read_memory(), max_context, slots, chunk).context
+    found = sizes(config, checkpoint, _drafter_bytes(drafter, checkpoint, config))
+    placement = place(config, found, read_memory(), asked, max_context, slots, chunk)
     source = checkpoint if progress is None else Watched(checkpoint, progress)
-    model = model_class(config.family)(config, source, checkpoint.kind, kernels, context)
+    residency = placement.hold(checkpoint, note or (lambda text: None))
+    context = placement.footprint.context
+    model = model_class(config.family)(config, source, checkpoint.kind, kernels, context, residency)
     engine = Engine(model, slots, chunk, *_speculation(drafter, model, checkpoint, slots, chunk, note))
-    return LanguageModel(checkpoint, config, load_tokenizer(checkpoint), engine)
+    return LanguageModel(checkpoint, config, load_tokenizer(checkpoint), engine, placement)
+
+
+def _drafter_bytes(named: str | os.PathLike[str] | None, trunk: Checkpoint, config: ModelConfig) -> int:
+    """Weights of the drafter asked for, as far as they lie in files of their own; 0 where it will be refused."""
+    if named is None or named == "ngram":
+        return 0
+    from turbospark.draft.find import opened, search
+
+    try:
+        if named in ("auto", "dflash", "mtp"):
+            kinds = ("dflash", "mtp") if named == "auto" else (str(named),)
+            found = next((found for kind in kinds for found in search(kind, trunk, config)), None)
+        else:
+            found = opened(Path(named), config)
+    except TurbosparkError:
+        return 0
+    return 0 if found is None or found.checkpoint is trunk else found.checkpoint.nbytes
 
 
 def _speculation(

@@ -11,7 +11,9 @@ from turbospark.cli import bench, compare, store, train
 from turbospark.cli.arguments import Parser, count_or_auto, number, speculative, text, whole, whole_or_auto
 from turbospark.errors import TurbosparkError
 from turbospark.kernels.registry import BACKENDS
+from turbospark.memory import GUARDS
 
+RESIDENCIES = ("auto", "resident", "streamed", "mapped")
 MODEL = "an alias (see `turbospark list`), an install, a GGUF file (any part of a split one), or a Hugging Face folder"
 
 RUN = """examples:
@@ -109,6 +111,12 @@ def _run(run: Parser) -> None:
     engine.add_argument("--prefill-chunk", metavar="N|auto", type=count_or_auto, help="prompt tokens a step")
     engine.add_argument("--backend", choices=("auto", *BACKENDS), default="auto", help="what computes (default: auto)")
     engine.add_argument("--threads", metavar="N", type=whole, help="of the CPU kernels (default: one for each core)")
+    engine.add_argument(
+        "--expert-residency", choices=RESIDENCIES, default="auto", help="where routed experts are (default: auto)"
+    )
+    engine.add_argument("--expert-cache-slots", metavar="N|auto", type=count_or_auto, help="streamed experts in memory")
+    engine.add_argument("--memory", metavar="BYTES|auto", type=count_or_auto, help="for weights, caches and all else")
+    engine.add_argument("--load-guard", choices=GUARDS, default="relaxed", help="auto leaves 0, 4, 8 or 12 GiB free")
     engine.add_argument("--exact", action="store_true", help="nothing is rounded below float32 on the way; slower")
     run.add_argument("--quiet", action="store_true", help="nothing but the answer, and errors")
 

@@ -50,13 +50,18 @@ def _load(args: Any, asked: Asked) -> LanguageModel:
     tell_of = None if args.quiet else note
     options: dict[str, Any] = {"drafter": asked.drafter, "progress": progress, "note": tell_of, **chunk}
     options |= {"exact": args.exact, "threads": args.threads}
+    options |= {"expert_residency": args.expert_residency, "expert_cache_slots": args.expert_cache_slots}
+    options |= {"memory": args.memory, "load_guard": args.load_guard}
     compiling.quiet = args.quiet
     try:
-        return load(path, args.backend, args.max_context, slots=1, **options)
+        model = load(path, args.backend, args.max_context, slots=1, **options)
     except TurbosparkError as error:
         raise (asked.unmet(error) if error.code == "no_drafter" else error) from None
     finally:
         progress.close()
+    if not args.quiet and model.residency.name != "mapped":
+        note(model.placement.why)
+    return model
 
 
 def _messages(args: Any) -> list[Mapping[str, Any]]:

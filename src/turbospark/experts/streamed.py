@@ -116,6 +116,9 @@ class Store(ExpertStore):
         for e in np.flatnonzero(counts).tolist():
             slots.used((self._layer, e), int(counts[e]))
             slot = slots.find((self._layer, e))
+            if slot is not None and slot.job is not None and slot.job.done and slot.job.error is not None:
+                slots.give_back(slot)  # nobody was told of it: it may succeed now
+                slot = None
             self._asked[e] = slot
             if slot is None:
                 traffic.misses += 1
