@@ -53,14 +53,24 @@ def test_a_drafter_is_named_by_its_path(model, drafter, capsys):
 
 def test_quiet_and_off_say_nothing(model, drafter, capsys):
     assert answered(capsys, model, *LONG, "--speculative-drafter", "ngram", "--quiet")[1] == ""
-    _, err = answered(capsys, model, *LONG, "--speculative", "off", "--speculative-drafter", drafter)
+    _, err = answered(capsys, model, *LONG, "--speculative", "off")
     assert "speculation" not in err
 
 
-def test_off_opens_no_drafter(model, capsys):
-    answered(capsys, model, *LONG, "--speculative", "off", "--speculative-drafter", "nowhere")
+def test_off_opens_no_drafter_and_says_so_of_one_that_was_named(model, capsys):
+    _, err = answered(capsys, model, *LONG, "--speculative", "off", "--speculative-drafter", "nowhere")
+    assert err.startswith("the drafter nowhere is not opened: speculation is off\n")
+    named = ["--speculative", "off", "--speculative-drafter", "nowhere", "--quiet"]
+    assert answered(capsys, model, *LONG, *named)[1] == ""
     assert main(["run", model, "x", "--speculative-drafter", "nowhere"]) == 2
     assert "drafter 'nowhere' is neither a file, a folder nor one of" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("wrong", ["-3", "16"])
+def test_a_number_that_cannot_be_names_what_can(model, capsys, wrong):
+    assert main(["run", model, "x", "--speculative", wrong]) == 2
+    says = f'--speculative {wrong}: speculative must be "off", "auto" or an integer in [1, 15], has {wrong}'
+    assert says in capsys.readouterr().err
 
 
 def test_more_proposals_than_the_drafter_was_made_for_are_served_and_said_once(model, drafter, capsys):

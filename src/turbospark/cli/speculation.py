@@ -31,6 +31,8 @@ class Asked:
             self.by = f"--speculative-drafter {self.drafter}"
         if self.speculative == "off":
             self.drafter = self.by = None
+        named = args.speculative_drafter if args.speculative_drafter != "auto" else None
+        self.unused: str | None = named if self.drafter is None else None  # named, and will not be opened
 
     def into(self, params: SamplingParams) -> SamplingParams:
         """The parameters with it; a number that is too large is refused by the flag's or the variable's name."""
@@ -44,8 +46,11 @@ class Asked:
         return TurbosparkError(error.code, f"{self.by} needs a drafter: {error.message}", error.hint)
 
     def check(self, model: LanguageModel, quiet: bool) -> None:
-        """Refuses what needs a drafter where there is none; says when it is asked for more than it was made for."""
+        """Refuses what needs a drafter where there is none; says when it is asked for more than it was made for, and
+        when the one that was named stays closed."""
         drafter, count = model.engine.drafter, self.speculative
+        if self.unused is not None and not quiet:
+            note(f"the drafter {plain(self.unused)} is not opened: speculation is off")
         if self.by is not None:
             model.require_drafter(self.by)
         if drafter is not None and isinstance(count, int) and count > drafter.trained and not quiet:

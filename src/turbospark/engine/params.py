@@ -173,11 +173,11 @@ def _flag(name: str, value: object) -> bool:
 def _speculative(name: str, value: object) -> str | int:
     if isinstance(value, str) and value in ("off", "auto"):
         return value
-    if isinstance(value, str) or value is None:
-        raise _refuse(name, f'"off", "auto" or a number of proposals in [1, {MAX_PROPOSALS}]', value)
     if not isinstance(value, bool) and value == 0:
         raise _refuse(name, f"in [1, {MAX_PROPOSALS}] as a number", value, 'no drafter is spelled "off"')
-    return _integer(1, MAX_PROPOSALS)(name, value)
+    if isinstance(value, int | np.integer) and not isinstance(value, bool) and 1 <= value <= MAX_PROPOSALS:
+        return int(value)
+    raise _refuse(name, f'"off", "auto" or an integer in [1, {MAX_PROPOSALS}]', value)
 
 
 _CHECKS = {
