@@ -23,6 +23,7 @@ from turbospark.models.registry import model_class
 from turbospark.units import size
 
 RESIDENCIES = ("auto", "resident", "streamed", "mapped")
+ROOM_FOR_GUESSES = 4  # times the experts of a row; with fewer slots, guesses would push out what is needed
 EXPERTS_SHARE = 0.75  # of what core and program leave, before an automatic context takes the rest
 
 
@@ -68,19 +69,25 @@ class Asked:
 
 @dataclass(frozen=True)
 class Placement:
-    """What was decided: `why` says it in one line. expert_slots: 0 where nothing is streamed."""
+    """What was decided: `why` says it in one line. expert_slots: 0 where nothing is streamed.
+
+    ahead: experts a row that are guessed for the next layer and read ahead.
+    """
 
     residency: str
     expert_slots: int
     footprint: Footprint
     why: str
+    ahead: int = 0
 
     def hold(self, checkpoint: Checkpoint, note=lambda text: None) -> Residency:
         files = checkpoint.maps.values()
         if self.residency == "mapped":
             return Mapped(files)
         reader = Reader(Disk(note))
-        return InMemory(files, reader) if self.residency == "resident" else Streamed(files, self.expert_slots, reader)
+        if self.residency == "resident":
+            return InMemory(files, reader)
+        return Streamed(files, self.expert_slots, reader, ahead=self.ahead)
 
 
 def sizes(config: ModelConfig, checkpoint: Checkpoint, drafter: int = 0) -> Sizes:
@@ -150,7 +157,8 @@ def _streamed(sizes: Sizes, asked: Asked, memory: Memory, at) -> Placement:
     if footprint.total > limit:
         raise _refused(f"{count} expert slots of {size(sizes.slot)}", footprint, limit)
     why = f"experts streamed: {count} of {sizes.count} in memory ({size(footprint.experts)} of {size(sizes.experts)})"
-    return Placement("streamed", count, footprint, f"{why}, {size(footprint.total)} of {size(limit)} in all")
+    ahead = sizes.used if count >= ROOM_FOR_GUESSES * sizes.used else 0
+    return Placement("streamed", count, footprint, f"{why}, {size(footprint.total)} of {size(limit)} in all", ahead)
 
 
 def _parts(footprint: Footprint, sizes: Sizes, experts: int) -> Footprint:
