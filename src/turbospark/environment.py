@@ -26,6 +26,11 @@ def spec_stats(environment: Mapping[str, str] = os.environ) -> bool:
     return environment.get("TURBOSPARK_SPEC_STATS", "") not in ("", "0")
 
 
+def phases(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether TURBOSPARK_PHASES asks where the time of an answer went."""
+    return environment.get("TURBOSPARK_PHASES", "") not in ("", "0")
+
+
 def cpu_level(environment: Mapping[str, str] = os.environ) -> str | None:
     """The instruction set the CPU kernels are forced to, TURBOSPARK_CPU_LEVEL; None when they choose."""
     return environment.get("TURBOSPARK_CPU_LEVEL") or None
