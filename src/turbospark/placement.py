@@ -157,7 +157,7 @@ def _streamed(sizes: Sizes, asked: Asked, memory: Memory, at) -> Placement:
     if footprint.total > limit:
         raise _refused(f"{count} expert slots of {size(sizes.slot)}", footprint, limit)
     why = f"experts streamed: {count} of {sizes.count} in memory ({size(footprint.experts)} of {size(sizes.experts)})"
-    ahead = sizes.used if count >= ROOM_FOR_GUESSES * sizes.used else 0
+    ahead = max(1, sizes.used // 2) if count >= ROOM_FOR_GUESSES * sizes.used else 0
     return Placement("streamed", count, footprint, f"{why}, {size(footprint.total)} of {size(limit)} in all", ahead)
 
 
