@@ -41,6 +41,14 @@ ALIASES = {
         98_362_432,
         "SmolLM2 135M Instruct, Q4_1 (Apache-2.0)",
     ),
+    "hybrid-demo": Alias(
+        "hybrid-demo",
+        "turbospark",
+        "demo/hybrid-demo.gguf",
+        "",
+        18_202_912,
+        "a small hybrid trunk with an MTP head, Q8_0, which completes Python and its documentation",
+    ),
 }
 
 

@@ -1,4 +1,4 @@
-"""SmolLM2 and Gemma 3 as they are published: sensible answers, and the same 600 tokens however they are batched."""
+"""SmolLM2, Gemma 3 and the small hybrid: sensible answers, and the same tokens however they are batched or drafted."""
 
 from pathlib import Path
 
@@ -92,3 +92,17 @@ def test_quantised_weights_give_the_same_tokens_for_every_size_of_a_block():
         drafted = model.generate(prompt, greedy(max_new=40, speculative=proposals))
         assert drafted.token_ids == plain, f"{proposals} proposals"
         assert drafted.stats.accepted > 0
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_the_trained_hybrid_says_the_same_with_both_of_its_drafters(temperature):
+    said, accepted = [], []
+    for drafter, speculative in ((None, "auto"), ("dflash", 5), ("mtp", 3)):
+        model = turbospark.load("hybrid-demo", "cpu", max_context=256, slots=1, drafter=drafter)
+        params = turbospark.SamplingParams(temperature=temperature, seed=5, max_new=80, speculative=speculative)
+        answer = model.generate("class Queue:\n    def ", params)
+        said.append(answer.token_ids)
+        accepted.append(answer.stats.accepted)
+    assert said[0] == said[1] == said[2]
+    assert accepted[0] == 0
+    assert min(accepted[1:]) > 10
