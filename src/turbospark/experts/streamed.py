@@ -61,6 +61,14 @@ class Streamed(Residency):
             slot.pinned = False
         self.slots.age(rows)
 
+    def settle(self) -> None:
+        """Behind an error: waits for all that is being read, and lets go of what could not be."""
+        for slot in self.slots.slots:
+            while slot.job is not None and not slot.job.done:
+                self.reader.wait([slot.job])
+            if slot.job is not None and slot.job.error is not None:
+                self.slots.give_back(slot)
+
 
 class Place:
     """Where an expert lies in files, and in a slot."""
@@ -216,8 +224,7 @@ class Store(ExpertStore):
     def _weights(self, e: int, slot: Slot) -> Expert:
         if slot.job is not None and slot.job.error is not None:
             error = slot.job.error
-            del self._asked[e]
-            self._residency.slots.give_back(slot)
+            self._residency.settle()
             raise error
         if slot.weights is None:
             place = self._places[e]
