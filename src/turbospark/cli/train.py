@@ -61,6 +61,7 @@ def flags(parser: Parser) -> None:
     step.add_argument("--anchors", metavar="N", type=whole, help="blocks of each (default 128)")
     step.add_argument("--rate", metavar="X", type=number, help="peak learning rate (default 0.001)")
     step.add_argument("--soft", metavar="X", type=number, help="share of the model's own distribution (default 0.7)")
+    step.add_argument("--noisy", metavar="X", type=number, help="share of the loss under a draw's noise (default 0)")
     step.add_argument("--gamma", metavar="X", type=number, help="how slowly later rows lose weight (default 4)")
     model.add_argument("--begin-with", metavar="PATH", help="start from a drafter of this shape")
     parser.add_argument("--held-out", metavar="N", type=whole, help="held-out prompts of each kind (default: all)")

@@ -73,7 +73,7 @@ def train_drafter(
 
     made = _conversations(out, trunk, chat, starts(settings, tokenizer, prompts), settings, say)
     clock.lap("conversations written")
-    corpus = read(trunk, *made, config.taps)
+    corpus = read(trunk, made, config.taps)
     judged, answers = held_out(trunk, chat, tokenizer, config.taps, answer, held_out_prompts, asked or HELD_OUT)
     ids, coverage = draft_vocabulary(corpus, settings.draft_ids or config.vocab, config.vocab, [chat.end])
     clock.lap(f"states tapped; {len(ids)} draft ids cover {100 * coverage:.2f} % of {int(made.answer.sum())} tokens")
@@ -154,7 +154,8 @@ def _conversations(out: Path, trunk: Trunk, chat: Chat, begins: Sequence[Any], s
             say(f"conversations of {kept} are used again")
             answer = np.unpackbits(stored["answer"], axis=1)[:, : settings.length].astype(bool)
             tokens = torch.from_numpy(stored["tokens"].astype(np.int32)).to(trunk.device)
-            return Written(tokens, torch.from_numpy(answer).to(trunk.device))
+            noise = torch.tensor([s.key for s in begins]), torch.tensor([s.temperature for s in begins])
+            return Written(*(v.to(trunk.device) for v in (tokens, torch.from_numpy(answer), *noise)))
     made = write(trunk, chat, begins, settings, say)
     narrow = np.uint16 if trunk.config.vocab <= 1 << 16 else np.uint32
     part = out / "conversations.part.npz"

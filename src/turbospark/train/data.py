@@ -10,13 +10,16 @@ import torch
 from torch import Tensor
 
 from turbospark.train.dflash import Blocks
+from turbospark.train.noise import gumbel
 from turbospark.train.trunk import Trunk
+from turbospark.train.writer import Written
 
 
 class Batch(NamedTuple):
     """taps [S, T, n * H]; labels [S, A, B - 1] token ids; weights [S, A, B - 1], 0 where there is nothing to learn.
 
-    told [S, A, B - 1, H]: the trunk's own hidden state from which it chose each label.
+    told [S, A, B - 1, H]: the trunk's own hidden state from which it chose each label. keys [S], temperature [S]: the
+    noise that it chose with.
     """
 
     taps: Tensor
@@ -24,14 +27,25 @@ class Batch(NamedTuple):
     labels: Tensor
     weights: Tensor
     told: Tensor
+    keys: Tensor
+    temperature: Tensor
+
+    def noise(self, ids: Tensor) -> Tensor:
+        """What was added to the trunk's logits of token ids [S, A, B - 1, k] where it chose the labels."""
+        rows = torch.arange(1, ids.shape[2] + 1, device=ids.device)
+        at = self.blocks.positions[..., None, None] + rows[:, None]
+        of = lambda values: values[:, None, None, None]
+        return of(self.temperature) * gumbel(of(self.keys), at, ids)
 
 
 @dataclass
 class Corpus:
-    """tokens int32 [N, T], answer bool [N, T], and the trunk's states there: taps [N, T, n * H], hidden [N, T, H]."""
+    """What was written (tokens [N, T]), and the trunk's states there: taps [N, T, n * H], hidden [N, T, H]."""
 
     tokens: Tensor
     answer: Tensor
+    keys: Tensor
+    temperature: Tensor
     taps: Tensor
     hidden: Tensor
 
@@ -63,11 +77,13 @@ class Corpus:
         hidden = self.hidden[which]
         told = hidden.gather(1, (index - 1)[..., None].expand(-1, -1, hidden.shape[-1]))
         told = told.view(*labels.shape, -1)
-        return Batch(self.taps[which], Blocks(tokens.gather(1, at), at), labels, weights, told)
+        blocks = Blocks(tokens.gather(1, at), at)
+        return Batch(self.taps[which], blocks, labels, weights, told, self.keys[which], self.temperature[which])
 
 
-def read(trunk: Trunk, tokens: Tensor, answer: Tensor, taps: Sequence[int], size: int = 32) -> Corpus:
+def read(trunk: Trunk, made: Written, taps: Sequence[int], size: int = 32) -> Corpus:
     """Sequences that were written, read whole again for their states."""
+    tokens = made.tokens
     if tokens.is_cuda:
         torch.cuda.empty_cache()  # what writing left; these states take most of the memory
     make = lambda width: torch.empty(*tokens.shape, width, device=tokens.device, dtype=trunk.dtype)
@@ -76,7 +92,7 @@ def read(trunk: Trunk, tokens: Tensor, answer: Tensor, taps: Sequence[int], size
         part = slice(start, start + size)
         taken = trunk.full(tokens[part].long(), taps)
         side[part], hidden[part] = taken.taps, taken.hidden
-    return Corpus(tokens, answer, side, hidden)
+    return Corpus(*made, side, hidden)
 
 
 def draft_vocabulary(corpus: Corpus, size: int, vocab: int, keep: Sequence[int] = ()) -> tuple[Tensor, float]:

@@ -118,7 +118,7 @@ class Trainer:
         s = self.settings
         batch = self.corpus.blocks(self.which, s.anchors, s.block, s.gamma)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.gpu):
-            self._last = self._loss(self.model, batch, s.soft)
+            self._last = self._loss(self.model, batch, s.soft, s.noisy)
         self._last.total.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip)
         self.optimizer.step()

@@ -1,7 +1,8 @@
 """What a step minimises: the rows' cross-entropy, and the selector's over its candidates.
 
 The target is the trunk's own distribution where it chose the label, mixed with the label: a token says little, and
-conversations are few.
+conversations are few. A drafter draws with the noise that the trunk draws with, so the selector may also be told that
+noise, and learns which candidate wins under it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from torch import Tensor
 
 from turbospark.train.data import Batch
 from turbospark.train.dflash import DFlash2
+
+SHARP = 0.5  # what noisy scores are divided by: the largest wins, however little it leads
 
 
 class Loss(NamedTuple):
@@ -26,8 +29,9 @@ class Loss(NamedTuple):
     picked: Tensor
 
 
-def loss_of(model: DFlash2, batch: Batch, soft: float = 0.0) -> Loss:
-    """soft: the share of the trunk's distribution in the target, the label has the rest.
+def loss_of(model: DFlash2, batch: Batch, soft: float = 0.0, noisy: float = 0.0) -> Loss:
+    """soft: the share of the trunk's distribution in the target, the label has the rest. noisy: the share of the
+    selector's loss that is over scores with the label's noise, where the label is a candidate.
 
     Labels outside the draft vocabulary weigh nothing; the true predecessor is given to the selector.
     """
@@ -52,6 +56,9 @@ def loss_of(model: DFlash2, batch: Batch, soft: float = 0.0) -> Loss:
     scores = model.scores(guess, before)
     choice = (candidates == label[..., None]).to(torch.uint8).argmax(-1)
     chosen = _cross_entropy(scores, choice, trunk.gather(-1, candidates), soft)
+    if noisy:
+        winner = _cross_entropy((scores + batch.noise(model.ids[candidates])) / SHARP, choice, scores, 0.0)
+        chosen = (1 - noisy) * chosen + noisy * winner * listed
     with torch.no_grad():
         # what follows only reports, so the mean is over labels, not over weights
         counted = (weights > 0).float()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+
+from turbospark.train.arithmetic import arithmetic
 
 OPENERS = {
     "code": (
@@ -68,23 +69,6 @@ CODE_FORMS = (
     "Implement a function that {}. Add comments and tests.", "I need a short script that {}.",
     "Write a Python function called solve that {}. Use type hints.", "Please write a C function that {}.",
 )  # fmt: skip
-NAMES = (
-    "Anna",
-    "Ben",
-    "Carla",
-    "David",
-    "Emma",
-    "Felix",
-    "Grace",
-    "Henry",
-    "Ivy",
-    "Jack",
-    "Lena",
-    "Mark",
-    "Nina",
-    "Omar",
-)
-THINGS = ("apples", "books", "coins", "pencils", "marbles", "cookies", "tickets", "stamps", "eggs", "cards", "balls")
 TOPICS = (
     "the moon", "recycling", "the Roman Empire", "democracy", "volcanoes", "honey bees", "the water cycle",
     "jazz music",
@@ -158,66 +142,11 @@ def _code(r: random.Random) -> str:
     return r.choice(CODE_FORMS).format(r.choice(CODE_TASKS))
 
 
-TAILS = ("", "", " Show each step.", " Work step by step.", " Explain.", " Show your work.", " Explain how.")
-PLACES = ("farm", "shop", "library", "school", "factory", "museum", "hotel", "garden")
-
-
-def _arithmetic(r: random.Random) -> str:
-    a, b, c, d = r.randint(2, 99), r.randint(2, 999), r.randint(2, 20), r.randint(2, 999)
-    name, other, thing, place = r.choice(NAMES), r.choice(NAMES), r.choice(THINGS), r.choice(PLACES)
-    price = f"${r.randint(1, 20)}.{r.choice(('00', '20', '25', '50', '75', '99'))}"
-    many = lambda: ", ".join(str(r.randint(1, 90)) for _ in range(r.randint(3, 7)))
-    forms: tuple[Callable[[], str], ...] = (
-        lambda: f"What is {b} {r.choice('+-*/')} {a}?",
-        lambda: f"What is {b} {r.choice('+-')} {d}?",
-        lambda: f"What is {a} {r.choice('*/')} {c}?",
-        lambda: f"Calculate {a} {r.choice('+-*')} {b} {r.choice('+-*')} {c}.",
-        lambda: f"Evaluate ({a} {r.choice('+-')} {c}) {r.choice('*/')} {r.randint(2, 12)}.",
-        lambda: f"Solve for {r.choice('xyn')}: {c}x {r.choice('+-')} {a} = {b}.",
-        lambda: f"Solve the equation {c}x {r.choice('+-')} {a} = {d}.",
-        lambda: f"If x = {c}, what is {r.randint(2, 9)}x + {a}?",
-        lambda: f"{name} has {b} {thing} and gives {a} to {other}. How many are left?",
-        lambda: f"{name} has {a} {thing} and {other} has {c} more. How many do they have together?",
-        lambda: f"A box holds {a} {thing}. How many {thing} are in {c} boxes?",
-        lambda: f"A {place} sells {a} {thing} a day at {price} each. How much does it take in {c} days?",
-        lambda: f"What is {c * 5}% of {b}?",
-        lambda: f"Calculate {r.randint(1, 99)}% of {d}.",
-        lambda: f"{a} is what percentage of {a + b}?",
-        lambda: f"{name} buys {c} {thing} for {price} each. How much does {name} pay?",
-        lambda: f"A coat costs ${b} and is {c * 5}% off. What does {name} pay?",
-        lambda: f"The price of a ticket rises from ${a} by {c}%. What is the new price?",
-        lambda: f"A rectangle is {a} cm long and {c} cm wide. What are its area and perimeter?",
-        lambda: f"What is the area of a {r.choice(('square with side', 'circle with diameter'))} {c}?",
-        lambda: f"What is the volume of a box of {c} by {r.randint(2, 20)} by {a} cm?",
-        lambda: f"A triangle has a base of {a} cm and a height of {c} cm. What is its area?",
-        lambda: f"Find the average of {many()}.",
-        lambda: f"What is the sum of {many()}?",
-        lambda: f"Find the {r.choice(('median', 'largest', 'mean'))} of {many()}.",
-        lambda: f"Share {b} {thing} equally among {c} people. How many does each get, and how many remain?",
-        lambda: f"A train moves at {a} km per hour for {c} hours. How far does it go?",
-        lambda: f"A bus goes {b} miles in {c} hours. What is its speed?",
-        lambda: f"{c} workers need {a} days for a bridge. How long do {r.randint(2, 20)} workers need?",
-        lambda: f"A recipe for {c} people needs {a} grams of flour. How much is needed for {r.randint(2, 30)} people?",
-        lambda: f"List the first {c} multiples of {a}.",
-        lambda: f"List the even numbers from {c} to {c + r.randint(8, 40)} and find their sum.",
-        lambda: f"How many minutes are there in {c} hours?",
-        lambda: f"How many hours are there in {c} weeks?",
-        lambda: (
-            f"Convert {b} {r.choice(('minutes to hours', 'cm to meters', 'grams to kilograms', 'feet to inches'))}."
-        ),
-        lambda: f"Add the numbers from {c} to {a + c}.",
-        lambda: f"Find the greatest common divisor of {a} and {b}.",
-        lambda: f"Simplify the fraction {a}/{a + c}.",
-        lambda: f"{name} saves ${a} each month. How much is that after {c} months?",
-    )
-    return r.choice(forms)() + r.choice(TAILS)
-
-
 def _prose(r: random.Random) -> str:
     return r.choice(PROSE_FORMS).format(r.choice(TOPICS))
 
 
-MAKERS = {"code": _code, "arithmetic": _arithmetic, "prose": _prose}
+MAKERS = {"code": _code, "arithmetic": arithmetic, "prose": _prose}
 
 
 def beginning(r: random.Random, shares: dict[str, float], made: float) -> tuple[str, bool]:

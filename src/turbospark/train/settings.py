@@ -15,8 +15,9 @@ class Settings:
     """Defaults resemble the first SmolLM2 run (docs/training.md). taps: trunk layers, spread over the depth if None.
 
     steps or seconds: how long; with seconds the schedule follows the clock. draft_ids: size of the reduced
-    vocabulary, 0 for all ids. soft: the share of the trunk's own distribution in the target. sequences: written in
-    groups of `together`, each of `length` positions.
+    vocabulary, 0 for all ids. soft: the share of the trunk's own distribution in the target. noisy: the share of
+    the selector's loss under the noise of the draw. sequences: written in groups of `together`, each of `length`
+    positions.
     """
 
     steps: int | None = None
@@ -39,6 +40,7 @@ class Settings:
     rate: float = 1e-3
     gamma: float = 4.0
     soft: float = 0.7
+    noisy: float = 0.0
     warmup: float = 0.04
     decay: float = 0.01
     clip: float = 1.0

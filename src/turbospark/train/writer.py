@@ -50,10 +50,15 @@ class Start(NamedTuple):
 
 
 class Written(NamedTuple):
-    """tokens int32 [S, T]; answer bool [S, T]: tokens that the trunk chose as an answer, its end included."""
+    """tokens int32 [S, T]; answer bool [S, T]: tokens that the trunk chose as an answer, its end included.
+
+    keys int64 [S] and temperature [S]: the noise that answers were drawn with.
+    """
 
     tokens: Tensor
     answer: Tensor
+    keys: Tensor
+    temperature: Tensor
 
 
 class Writer:
@@ -137,7 +142,7 @@ class Writer:
                     self.step(seen(position))
                 if position % PIECE == 0:
                     progress(position, steps)
-        return Written(self.tokens.to(torch.int32), self.answer)
+        return Written(self.tokens.to(torch.int32), self.answer, self.keys, self.temperature)
 
 
 def _draw(logits: Tensor, never: Tensor, temperature: Tensor, keys: Tensor, at: Tensor, ids: Tensor) -> Tensor:

@@ -35,15 +35,14 @@ def starts(settings: Settings, tokenizer: Any, given: Sequence[str] = ()) -> lis
 
 def write(trunk: Trunk, chat: Chat, begins: Sequence[Start], settings: Settings, say: Say) -> Written:
     """All sequences, `together` at a time."""
-    tokens, answers, began = [], [], time.monotonic()
+    parts: list[Written] = []
+    began = time.monotonic()
     for first in range(0, len(begins), settings.together):
         part = begins[first : first + settings.together]
-        made = Writer(trunk, chat, part, settings.length).run()
-        tokens.append(made.tokens)
-        answers.append(made.answer)
-        count, spent = sum(int(a.sum()) for a in answers), time.monotonic() - began
+        parts.append(Writer(trunk, chat, part, settings.length).run())
+        count, spent = sum(int(made.answer.sum()) for made in parts), time.monotonic() - began
         say(f"written {first + len(part)} of {len(begins)} sequences, {count} answer tokens, {spent:.1f} s")
-    return Written(torch.cat(tokens), torch.cat(answers))
+    return Written(*(torch.cat(field) for field in zip(*parts, strict=True)))
 
 
 def held_out(
@@ -75,4 +74,4 @@ def held_out(
             said = said & (ended.long().cumsum(0) - ended.long() == 0)
         last = first + int(said.long().cumprod(0).sum())
         answers.append(Answer(row, kind, first, last, start.temperature, start.key))
-    return read(trunk, *made, taps), answers
+    return read(trunk, made, taps), answers
