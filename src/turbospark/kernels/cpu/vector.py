@@ -59,8 +59,12 @@ class Emit:
             yield start, self.least(self.number(size), self.b.sub(count, start))
 
     def variable(self, kind: ir.Type, count: int = 1) -> Value:
-        """Memory on the stack for `count` values: an LLVM pointer, which the optimiser may keep in registers."""
-        pointer = cgutils.alloca_once(self.b, ir.ArrayType(kind, count))
+        """Memory on the stack for `count` values: an LLVM pointer, which the optimiser may keep in registers.
+
+        What is in it first is anything: `cgutils.alloca_once` would clear it at every call of the function.
+        """
+        with self.b.goto_entry_block():
+            pointer = self.b.alloca(ir.ArrayType(kind, count))
         return self.b.bitcast(pointer, kind.as_pointer())
 
     # memory
