@@ -122,42 +122,42 @@ def _q4_1_pair(e: Emit, row: Row) -> Decoded:
     return Decoded([Part(_nibbles(e, [_two(e, row.blocks, 4)]), scale, 4)], low)
 
 
-def _q5_chunk(e: Emit, row: Row, offset: int) -> list[Value]:
-    """Codes of five bits: 32 fifth bits at an offset, the nibbles behind them."""
-    nibbles = _nibbles(e, _quads(e, row, offset + 4))
-    high = e.gather(I32, _lanes(e, row, offset))
-    return [e.b.or_(nibble, _fifth(e, e.right(high, 4 * i))) for i, nibble in enumerate(nibbles)]
+def _heads(e: Emit, row: Row) -> tuple[Value, Value]:
+    """The first and the second four bytes of each block, in lane order."""
+    lanes = _lanes(e, row, 0)
+    ab, cd = (e.cast(e.gather(I64, [lanes[i] for i in four]), I32x8) for four in ((0, 1, 4, 5), (2, 3, 6, 7)))
+    return e.shuffle(ab, cd, (0, 2, 8, 10, 4, 6, 12, 14)), e.shuffle(ab, cd, (1, 3, 9, 11, 5, 7, 13, 15))
 
 
-def _q5_pair(e: Emit, row: Row, offset: int) -> list[Value]:
-    nibbles = _nibbles(e, [_two(e, row.blocks, offset + 4)])
-    high = e.gather(I32, _lanes(e, row, offset))
-    shifts = [ir.Constant(I32x8, [16 * i + 4 * quad for quad in range(4)] * 2) for i in (0, 1)]
-    return [e.b.or_(nibble, _fifth(e, e.b.lshr(high, shift))) for nibble, shift in zip(nibbles, shifts, strict=True)]
+def _five_bits(e: Emit, nibbles: Sequence[Value], high: Value) -> list[Value]:
+    """Codes of nibbles and of 32 fifth bits in each lane."""
+    up = lambda *counts: e.b.shl(high, ir.Constant(I32x8, list(counts) * 2))
+    codes = []
+    # a dword's four bits come to the upper half of a byte, that byte to all of the dword, and each keeps one bit
+    for i, nibble in enumerate(nibbles):
+        if len(nibbles) == 8:
+            source = e.cast(up(4, 4, 4, 4) if i % 2 == 0 else high, I8x32)
+            same = e.shuffle(source, source, [4 * lane + i // 2 for lane in range(8) for _ in range(4)])
+        else:
+            source = e.cast(up(4, 0, 4, 0), I8x32)
+            same = e.shuffle(source, source, [4 * lane + 2 * i + lane % 4 // 2 for lane in range(8) for _ in range(4)])
+        bit = e.b.and_(same, ir.Constant(I8x32, [16, 32, 64, 128] * 8))
+        codes.append(e.b.or_(nibble, e.call("llvm.umin.v32i8", I8x32, bit, e.fill(I8x32, 16))))
+    return codes
 
 
-def _fifth(e: Emit, bits: Value) -> Value:
-    """The lowest four bits of each dword, one a byte, where the fifth bit of a code is."""
-    apart = e.bits(e.b.mul(e.bits(bits, 15), e.fill(I32x8, 0x00204081)), 0x01010101)
-    return e.cast(e.left(apart, 4), I8x32)
+def _q5_0(e: Emit, row: Row) -> Decoded:
+    first, second = _heads(e, row)
+    high = e.b.or_(e.right(first, 16), e.left(second, 16))
+    packed = _quads(e, row, 6) if len(row.blocks) == 8 else [_two(e, row.blocks, 6)]
+    return Decoded([Part(_five_bits(e, _nibbles(e, packed), high), e.halves(e.narrow(first, I16)), 5, 16)])
 
 
-def _q5_0_chunk(e: Emit, row: Row) -> Decoded:
-    return Decoded([Part(_q5_chunk(e, row, 2), _scales(e, row, 0), 5, 16)])
-
-
-def _q5_0_pair(e: Emit, row: Row) -> Decoded:
-    return Decoded([Part(_q5_pair(e, row, 2), _scales(e, row, 0), 5, 16)])
-
-
-def _q5_1_chunk(e: Emit, row: Row) -> Decoded:
-    scale, low = _scales_and_lows(e, row)
-    return Decoded([Part(_q5_chunk(e, row, 4), scale, 5)], low)
-
-
-def _q5_1_pair(e: Emit, row: Row) -> Decoded:
-    scale, low = _scales_and_lows(e, row)
-    return Decoded([Part(_q5_pair(e, row, 4), scale, 5)], low)
+def _q5_1(e: Emit, row: Row) -> Decoded:
+    first, high = _heads(e, row)
+    scale, low = e.halves(e.narrow(first, I16)), e.halves(e.narrow(e.right(first, 16), I16))
+    packed = _quads(e, row, 8) if len(row.blocks) == 8 else [_two(e, row.blocks, 8)]
+    return Decoded([Part(_five_bits(e, _nibbles(e, packed), high), scale, 5)], low)
 
 
 # INT4 affine: a group of 64 is two blocks
@@ -276,8 +276,8 @@ CODES = {
     "Q8_0": Codes(32, 34, _q8_0_chunk, _q8_0_pair),
     "Q4_0": Codes(32, 18, _q4_0_chunk, _q4_0_pair),
     "Q4_1": Codes(32, 20, _q4_1_chunk, _q4_1_pair),
-    "Q5_0": Codes(32, 22, _q5_0_chunk, _q5_0_pair),
-    "Q5_1": Codes(32, 24, _q5_1_chunk, _q5_1_pair),
+    "Q5_0": Codes(32, 22, _q5_0, _q5_0),
+    "Q5_1": Codes(32, 24, _q5_1, _q5_1),
     "INT4": Codes(64, 32, _int4_chunk, _int4_pair),
     "Q4_K": Codes(256, 144, _q4_k_chunk),
     "Q5_K": Codes(256, 176, _q5_k_chunk),
