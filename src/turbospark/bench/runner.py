@@ -52,6 +52,8 @@ class Turbospark(Runner):
         options = {"backend": "cpu", "slots": 1, "chunk": 512, **options}
         self.model = turbospark.load(model, threads=threads, max_context=context, **options)
         self.request: Any = None
+        self.disk: Any = None  # that of streamed experts, while another records what is read of it
+        self.recorded: Any = None
 
     def begin(self, ids: list[int]) -> float:
         from turbospark import SamplingParams
@@ -70,12 +72,14 @@ class Turbospark(Runner):
         self.model.engine.step()
         return time.perf_counter() - start
 
-    def feed(self, ids: list[int]) -> list[float]:
+    def feed(self, ids: list[int], behind: int = 0) -> list[float]:
+        """Given tokens one at a time, from an empty cache or `behind` so many. Returns seconds of each."""
         from turbospark.kernels.rows import Rows
 
         engine, taken = self.model.engine, []
-        engine.session.reset(0)
-        for position, token in enumerate(ids):
+        if not behind:
+            engine.session.reset(0)
+        for position, token in enumerate(ids, behind):
             start = time.perf_counter()
             rows = Rows.of([(0, position, [token], 1)])
             engine.session.begin(rows)
@@ -86,7 +90,27 @@ class Turbospark(Runner):
 
     def traffic(self) -> dict[str, float]:
         """What experts have cost so far."""
-        return vars(self.model.engine.model.residency.traffic)
+        return vars(self.model.residency.traffic)
+
+    def record(self) -> None:
+        """Remembers the reads of streamed experts from now on."""
+        from turbospark.bench.replay import Recorded
+
+        reader = self._reader()
+        self.disk = self.disk or reader.disk
+        reader.disk = self.recorded = Recorded(self.disk)
+
+    def replay(self) -> tuple[int, float, float]:
+        """Bytes read since, seconds in which a read was under way, and seconds of the same reads by themselves."""
+        from turbospark.bench.replay import busy, replay
+
+        seen, self._reader().disk = self.recorded.seen, self.disk
+        nbytes = sum(one.read.memory.nbytes for one in seen)
+        return nbytes, busy(seen), replay(seen, self.disk)
+
+    def _reader(self) -> Any:
+        residency: Any = self.model.residency
+        return residency.reader
 
     def chosen(self, ids: list[int]) -> list[list[list[int]]]:
         """The experts that given tokens went to: [layer][token][used]."""

@@ -5,18 +5,20 @@
 
 Needs root for a memory cgroup (v1 or v2). Both are given the same tokens one at a time, behind some that fill what they
 keep; nothing of the file is in the page cache before. The limit is a share of the experts' bytes, for everything.
+
+Streamed tokens come in windows. Behind each the very reads of the window are repeated with nothing computing, all of
+them waiting from the beginning: that is the disk's speed, and what a window could not take less than is the larger of
+this and of computing its tokens with all experts in memory.
 """
 
 from __future__ import annotations
 
 import argparse
-import mmap
 import os
 import statistics
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -31,7 +33,6 @@ from turbospark.formats import open_checkpoint
 
 GROUPS = Path("/sys/fs/cgroup")
 NAME = "turbospark-bench"
-PIECE = 3 << 20  # of the reads that the disk's speed is measured with, about a matrix of an expert
 
 
 @dataclass
@@ -74,25 +75,6 @@ def forget(path: Path) -> None:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def disk_speed(path: Path, seconds: float = 3.0, threads: int = 4) -> float:
-    """Bytes a second of direct reads of PIECE at random places."""
-    file = os.open(path, os.O_RDONLY | os.O_DIRECT)
-    pieces = os.fstat(file).st_size // PIECE
-    end = time.perf_counter() + seconds
-
-    def read(seed: int) -> int:
-        memory, rng, done = mmap.mmap(-1, PIECE), np.random.default_rng(seed), 0
-        while time.perf_counter() < end:
-            done += os.preadv(file, [memory], int(rng.integers(pieces)) * PIECE)
-        return done
-
-    start = time.perf_counter()
-    with ThreadPoolExecutor(threads) as pool:
-        total = sum(pool.map(read, range(threads)))
-    os.close(file)
-    return total / (time.perf_counter() - start)
-
-
 def tokens(count: int, vocab: int) -> list[int]:
     """Ids as often as words come: the n-th of them 1 / n of the first."""
     return (np.random.default_rng(0).zipf(1.2, count) % vocab).tolist()
@@ -109,18 +91,52 @@ def routing(chosen: Sequence[Sequence[Sequence[int]]], experts: int) -> tuple[fl
     return statistics.mean(entropy), statistics.mean(reuse)
 
 
-def run(kind: str, path: Path, ids: list[int], warm: int, threads: int, nbytes: int | None, **options: Any) -> Any:
-    """Seconds a token behind the first `warm`, the cgroup's peak, and what experts cost in that span."""
+@dataclass
+class Window:
+    """Some tokens: seconds of each, with all experts in memory and streamed; the reads, alone and in the run."""
+
+    compute: list[float]
+    took: list[float]
+    traffic: dict[str, float]
+    read: int
+    busy_s: float
+    alone_s: float
+
+    @property
+    def bound(self) -> float:
+        """Seconds it could not take less than."""
+        return max(sum(self.compute), self.alone_s)
+
+    def row(self) -> str:
+        n, t = len(self.took), self.traffic
+        cells = (
+            *(f"{1e3 * seconds / n:.0f}" for seconds in (sum(self.took), sum(self.compute), self.alone_s)),
+            f"{sum(self.took) / self.bound:.2f}",
+            f"{self.read / n / 1e6:.0f}",
+            f"{self.read / max(self.alone_s, 1e-9) / 1e9:.2f}",
+            f"{self.busy_s / sum(self.took):.0%}",
+            f"{t['hits'] / max(1, t['hits'] + t['misses']):.0%}",
+            f"{1e3 * t['wait_s'] / n:.0f}",
+            f"{t['useful'] / max(1, t['guesses'] - t['dropped']):.0%}",
+        )
+        return f"| {' | '.join(cells)} |"
+
+
+COLUMNS = (
+    *("ms a token", "all in memory", "reads alone", "ratio", "MB", "GB/s alone", "disk busy", "there", "ms waited"),
+    "ahead, used",
+)
+HEAD = f"| {' | '.join(COLUMNS)} |\n|{' --- |' * len(COLUMNS)}"
+
+
+@contextmanager
+def running(kind: str, path: Path, context: int, threads: int, nbytes: int | None, options: Any):
+    """A process with the model, and its cgroup; nothing of the file is in the page cache at its beginning."""
     forget(path)
     with limit(nbytes or 1 << 40) as group:
-        process = Process(kind, str(path), threads, len(ids) + 64, group.before, **options)
+        process = Process(kind, str(path), threads, context, group.before, **options)
         try:
-            process.ask("feed", ids[:warm])
-            earlier = process.ask("traffic") if kind == "turbospark" else {}
-            taken = process.ask("feed", ids[warm:])
-            traffic = {k: v - earlier[k] for k, v in process.ask("traffic").items()} if earlier else {}
-            chosen = process.ask("chosen", ids[warm:]) if nbytes is None else []
-            return taken, group.peak(), traffic, chosen
+            yield process, group
         finally:
             process.close()
 
@@ -129,8 +145,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Streamed experts beside llama.cpp under a memory limit")
     parser.add_argument("model", type=Path)
     parser.add_argument("--share", type=float, default=0.25, help="of the experts' bytes that all may take")
-    parser.add_argument("--tokens", type=int, default=64)
-    parser.add_argument("--warm", type=int, default=32)
+    parser.add_argument("--windows", type=int, default=5)
+    parser.add_argument("--tokens", type=int, default=12, help="of a window")
+    parser.add_argument("--warm", type=int, default=32, help="tokens before the first window")
+    parser.add_argument("--prompt", type=int, default=256, help="of a prompt before those, read as one piece")
     parser.add_argument("--their-tokens", type=int, default=6, help="of llama.cpp, the first two not counted; 0: none")
     parser.add_argument("--threads", type=int, default=2)
     given = parser.parse_args()
@@ -138,30 +156,44 @@ def main() -> None:
     experts = {name: info for name, info in checkpoint.tensors.items() if "_exps" in name}
     nbytes = int(given.share * sum(info.nbytes for info in experts.values()))
     count = max(info.shape[0] for info in experts.values())
-    ids = tokens(given.warm + given.tokens, checkpoint.tensors["token_embd.weight"].shape[0])
+    ids = tokens(given.warm + given.windows * given.tokens, checkpoint.tensors["token_embd.weight"].shape[0])
+    starts = range(given.warm, len(ids), given.tokens)
     every = nbytes / given.share
-    print(f"{checkpoint.nbytes / 1e9:.2f} GB, of them {every / 1e9:.2f} of experts; all in {nbytes:,} bytes")
-    print(f"the disk reads {disk_speed(given.model) / 1e9:.2f} GB/s")
-    plan = (given.model, ids, given.warm, given.threads)
-    compute, _, _, chosen = run("turbospark", *plan, None, expert_residency="mapped")
-    entropy, reuse = routing(chosen, count)
+    print(
+        f"{checkpoint.nbytes / 1e9:.2f} GB, of them {every / 1e9:.2f} of experts; all in {nbytes:,} bytes", flush=True
+    )
+    context, chunk = max(len(ids), given.prompt) + 64, given.prompt or 1
+    start = lambda limit, **how: running(
+        "turbospark", given.model, context, given.threads, limit, {"chunk": chunk, **how}
+    )
+    with start(None, expert_residency="resident") as (process, _):
+        process.ask("feed", ids[: given.warm])
+        compute = [process.ask("feed", ids[at : at + given.tokens], at) for at in starts]
+        entropy, reuse = routing(process.ask("chosen", ids[given.warm :]), count)
     print(f"experts: {entropy:.2f} bits of {log2(count):.2f}, {reuse:.0%} of a token's were the last token's")
-    print(f"all in memory: {1e3 * statistics.median(compute):.1f} ms a token")
-    disk = disk_speed(given.model)
-    ours, peak, traffic, _ = run("turbospark", *plan, nbytes, expert_residency="streamed", memory=nbytes)
-    n = len(ours)
-    read = traffic["bytes_read"] / n
-    bound = max(statistics.mean(compute), read / disk)
-    hits = traffic["hits"] / max(1, traffic["hits"] + traffic["misses"])
-    print(f"streamed: {n / sum(ours):.2f} tokens/s, peak {peak:,} bytes ({peak / nbytes:.1%} of the limit)")
-    print(f"  hit rate {hits:.1%}, {read / 1e6:.1f} MB read and {1e3 * traffic['wait_s'] / n:.1f} ms waited a token")
-    took = sum(ours) / n
-    print(f"  disk {disk / 1e9:.2f} GB/s: bound {1e3 * bound:.1f} ms, took {1e3 * took:.1f} ({took / bound:.2f})")
+    windows = []
+    with start(nbytes, expert_residency="streamed", memory=nbytes) as (process, group):
+        if given.prompt:
+            process.ask("begin", tokens(given.prompt, 1000))
+        process.ask("feed", ids[: given.warm])
+        print(HEAD, flush=True)
+        for at, alone in zip(starts, compute, strict=True):
+            earlier = process.ask("traffic")
+            process.ask("record")
+            took = process.ask("feed", ids[at : at + given.tokens], at)
+            traffic = {k: v - earlier[k] for k, v in process.ask("traffic").items()}
+            windows.append(Window(alone, took, traffic, *process.ask("replay")))
+            print(windows[-1].row(), flush=True)
+        peak, memory = group.peak(), process.ask("memory")
+    ratio = statistics.median(sum(w.took) / w.bound for w in windows)
+    each = statistics.mean(s for w in windows for s in w.took)
+    print(f"streamed: {1 / each:.2f} tokens/s; {ratio:.2f} of the bound, median of {len(windows)} windows")
+    print(f"  peak {peak:,} bytes, {peak / nbytes:.1%} of the limit; resident {memory['VmHWM'] / nbytes:.1%}")
     if given.their_tokens > 2:
-        few = (given.model, ids[: given.their_tokens], 2, given.threads)
-        theirs, peak, _, _ = run("llama.cpp", *few, nbytes)
-        each = statistics.mean(theirs)
-        print(f"llama.cpp: {1 / each:.3f} tokens/s, peak {peak:,} bytes; ratio {each / took:.1f}")
+        few = ids[: given.their_tokens]
+        with running("llama.cpp", given.model, len(few) + 64, given.threads, nbytes, {}) as (process, group):
+            theirs, peak = statistics.mean(process.ask("feed", few)[2:]), group.peak()
+        print(f"llama.cpp: {1 / theirs:.3f} tokens/s, peak {peak:,} bytes; ratio {theirs / each:.1f}")
 
 
 if __name__ == "__main__":

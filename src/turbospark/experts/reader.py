@@ -163,6 +163,14 @@ class Reader:
         self._wanted, self._threads = threads, list[threading.Thread]()
         weakref.finalize(self, self._queue.close)
 
+    @property
+    def disk(self) -> Any:
+        return self._queue.disk
+
+    @disk.setter
+    def disk(self, disk: Any) -> None:
+        self._queue.disk = disk
+
     def submit(self, reads: Sequence[Read], urgent: bool = True) -> Job:
         job = Job(len(reads), sum(read.memory.nbytes for read in reads), urgent)
         queue = self._queue
