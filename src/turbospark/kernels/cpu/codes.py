@@ -77,55 +77,52 @@ def _two(e: Emit, blocks: Sequence[Value], offset: int) -> Value:
     return e.join(*(e.load(I32x4, block, offset) for block in blocks))
 
 
-def _scales(e: Emit, row: Row, offset: int) -> Value:
-    """The float16 at an offset of each block, in lane order."""
-    return e.halves(e.gather(I16, _lanes(e, row, offset)))
-
-
-def _scales_and_lows(e: Emit, row: Row) -> tuple[Value, Value]:
-    """The first two float16 of each block, in lane order."""
-    both = e.gather(I32, _lanes(e, row, 0))
-    return e.halves(e.narrow(both, I16)), e.halves(e.narrow(e.right(both, 16), I16))
-
-
-def _lanes(e: Emit, row: Row, offset: int) -> list[Value]:
+def _each(e: Emit, kind: ir.Type, row: Row, offset: int = 0) -> Value:
+    """What lies at an offset of each block, in lane order."""
     if len(row.blocks) == 2:
-        return [e.at(row.blocks[lane // 4], offset) for lane in range(8)]
-    return [e.at(row.blocks[block], offset) for block in LANES]
+        two = e.gather(kind, [e.at(block, offset) for block in row.blocks])
+        return e.shuffle(two, two, [0] * 4 + [1] * 4)
+    return e.gather(kind, [e.at(row.blocks[block], offset) for block in LANES])
+
+
+def _two_halves(e: Emit, both: Value) -> tuple[Value, Value]:
+    """The float16 in the low bits of each lane, and in the high bits."""
+    return e.halves(e.narrow(both, I16)), e.halves(e.narrow(e.right(both, 16), I16))
 
 
 def _q8_0_chunk(e: Emit, row: Row) -> Decoded:
     codes = [e.cast(v, I8x32) for v in _quads(e, row, 2) + _quads(e, row, 18)]
-    return Decoded([Part(codes, _scales(e, row, 0), SIGNED)])
+    return Decoded([Part(codes, e.halves(_each(e, I16, row)), SIGNED)])
 
 
 def _q8_0_pair(e: Emit, row: Row) -> Decoded:
     codes = [e.cast(_two(e, row.blocks, offset), I8x32) for offset in (2, 18)]
-    return Decoded([Part(codes, _scales(e, row, 0), SIGNED)])
+    return Decoded([Part(codes, e.halves(_each(e, I16, row)), SIGNED)])
 
 
 def _q4_0_chunk(e: Emit, row: Row) -> Decoded:
-    return Decoded([Part(_nibbles(e, _quads(e, row, 2)), _scales(e, row, 0), 4, 8)])
+    return Decoded([Part(_nibbles(e, _quads(e, row, 2)), e.halves(_each(e, I16, row)), 4, 8)])
 
 
 def _q4_0_pair(e: Emit, row: Row) -> Decoded:
-    return Decoded([Part(_nibbles(e, [_two(e, row.blocks, 2)]), _scales(e, row, 0), 4, 8)])
+    return Decoded([Part(_nibbles(e, [_two(e, row.blocks, 2)]), e.halves(_each(e, I16, row)), 4, 8)])
 
 
 def _q4_1_chunk(e: Emit, row: Row) -> Decoded:
-    scale, low = _scales_and_lows(e, row)
+    scale, low = _two_halves(e, _each(e, I32, row))
     return Decoded([Part(_nibbles(e, _quads(e, row, 4)), scale, 4)], low)
 
 
 def _q4_1_pair(e: Emit, row: Row) -> Decoded:
-    scale, low = _scales_and_lows(e, row)
+    scale, low = _two_halves(e, _each(e, I32, row))
     return Decoded([Part(_nibbles(e, [_two(e, row.blocks, 4)]), scale, 4)], low)
 
 
 def _heads(e: Emit, row: Row) -> tuple[Value, Value]:
     """The first and the second four bytes of each block, in lane order."""
-    lanes = _lanes(e, row, 0)
-    ab, cd = (e.cast(e.gather(I64, [lanes[i] for i in four]), I32x8) for four in ((0, 1, 4, 5), (2, 3, 6, 7)))
+    lanes = LANES if len(row.blocks) == 8 else [0] * 4 + [1] * 4
+    fours = ([row.blocks[lanes[i]] for i in four] for four in ((0, 1, 4, 5), (2, 3, 6, 7)))
+    ab, cd = (e.cast(e.gather(I64, four), I32x8) for four in fours)
     return e.shuffle(ab, cd, (0, 2, 8, 10, 4, 6, 12, 14)), e.shuffle(ab, cd, (1, 3, 9, 11, 5, 7, 13, 15))
 
 
@@ -155,7 +152,7 @@ def _q5_0(e: Emit, row: Row) -> Decoded:
 
 def _q5_1(e: Emit, row: Row) -> Decoded:
     first, high = _heads(e, row)
-    scale, low = e.halves(e.narrow(first, I16)), e.halves(e.narrow(e.right(first, 16), I16))
+    scale, low = _two_halves(e, first)
     packed = _quads(e, row, 8) if len(row.blocks) == 8 else [_two(e, row.blocks, 8)]
     return Decoded([Part(_five_bits(e, _nibbles(e, packed), high), scale, 5)], low)
 
