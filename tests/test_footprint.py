@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from tests.tiny.memory import llama_config, tiny_llama
-from turbospark.config.model import MLA, Dense, GatedDelta, Layer, Rope
+from turbospark.config.model import MLA, Dense, GatedDelta, Layer, MoE, Rope
 from turbospark.errors import TurbosparkError
-from turbospark.footprint import BLOCK, MIN_AUTO_CONTEXT, WORKING, choose_context, measure
+from turbospark.footprint import BLOCK, MIN_AUTO_CONTEXT, WORKING, choose_context, measure, step_bytes
 from turbospark.memory import Memory
 
 PLENTY = Memory(1 << 40, 1 << 40)
@@ -100,3 +100,23 @@ def test_more_than_the_models_own_is_refused_with_both_numbers(asked):
     assert caught.value.code == "bad_context"
     assert str(asked) in caught.value.message
     assert "4096" in caught.value.message
+
+
+def test_a_steps_intermediates_are_never_more_than_was_said(tmp_path):
+    """Of the cpu backend, which keeps what a step needed; rows are many, so that no fixed part hides the rest."""
+    import turbospark
+    from tests.experts.disks import write_mixture
+
+    wide = {"hidden_size": 128, "intermediate_size": 512, "moe_intermediate_size": 256}
+    lm = turbospark.load(write_mixture(tmp_path, **wide), "cpu", chunk=512, slots=1, threads=1)
+    lm.logits(list(range(64)) * 8)
+    scratch = lm.engine.model.kernels.scratch_bytes
+    assert step_bytes(lm.config, 256) < scratch < step_bytes(lm.config, 512)
+
+
+def test_experts_are_counted_with_what_is_shared():
+    config = rows_only(64)
+    mixture = MoE(8, 2, 100, shared_width=10)
+    both = replace(config, layers=(config.layers[0], Layer(config.layers[1].mixer, mixture)))
+    row = 2 * (16 * 100 + 6 * config.hidden) + 20 * 10
+    assert step_bytes(both, 3) - step_bytes(both, 1) == 2 * (row + 16 * config.hidden)

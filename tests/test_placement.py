@@ -6,7 +6,7 @@ import pytest
 
 from tests.tiny.memory import llama_config
 from turbospark.errors import TurbosparkError
-from turbospark.footprint import WORKING
+from turbospark.footprint import OPENING, step_bytes
 from turbospark.memory import Memory
 from turbospark.placement import Asked, Sizes, place
 
@@ -21,7 +21,7 @@ def at(available: int, sizes: Sizes = SIZES, context: int = 64, **asked):
 
 
 def fixed(placement) -> int:
-    return SIZES.core + SIZES.drafter + placement.footprint.cache + WORKING
+    return SIZES.core + SIZES.drafter + placement.footprint.cache + OPENING + step_bytes(llama_config(), 16)
 
 
 def test_auto_keeps_all_experts_where_they_fit_and_streams_where_they_do_not():
@@ -49,7 +49,7 @@ def test_fewer_slots_than_a_row_needs_are_refused_with_the_parts_of_the_sum():
     with pytest.raises(TurbosparkError) as caught:
         at(base + 4 * SIZES.slot - 1)
     assert caught.value.code == "not_enough_memory"
-    for part in ("100 MB core", "400 MB experts", "20.0 MB drafter", "cache", "300 MB to work"):
+    for part in ("100 MB core", "400 MB experts", "20.0 MB drafter", "cache", "40.0 MB to work"):
         assert part in caught.value.message
 
 
@@ -61,6 +61,25 @@ def test_a_stated_memory_is_the_whole_sum():
         at(100_000 * MB, memory=2000 * MB, residency="resident")
     with pytest.raises(TurbosparkError, match="this process may have"):
         at(100_000 * MB, memory=100_001 * MB)
+
+
+def test_a_stated_memory_holds_what_the_process_has_already_and_leaves_less_than_a_slot_unused():
+    memory, asked = Memory(100_000 * MB, 90_000 * MB), Asked(memory=2000 * MB)
+    whole, less = (place(llama_config(), SIZES, memory, asked, 64, 1, 16, own) for own in (0, 250 * MB))
+    assert whole.expert_slots - less.expert_slots in (2, 3)
+    for found in (whole, less):
+        assert 2000 * MB - SIZES.slot < found.footprint.total <= 2000 * MB
+    assert less.footprint.working == whole.footprint.working + 250 * MB
+    with pytest.raises(TurbosparkError, match="to work"):
+        place(llama_config(), SIZES, memory, asked, 64, 1, 16, 1900 * MB)
+
+
+def test_a_number_that_is_a_groups_limit_is_held_to_by_the_groups_count():
+    group = Memory(2000 * MB, 1900 * MB)  # of the 250 MB that this process has, others pay for 150
+    assert group.within(2000 * MB, 0, 250 * MB).available == 1900 * MB
+    assert group.within(1999 * MB, 0, 250 * MB).available == 1749 * MB
+    assert group.within(1999 * MB, 0, 50 * MB).available == 1900 * MB
+    assert group.within(None, 7, 250 * MB) == Memory(2000 * MB, 1900 * MB, guard=7)
 
 
 def test_a_stated_number_of_slots_is_taken_or_refused():

@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
-from turbospark.config.model import MLA, Attention, ModelConfig
+from turbospark.config.model import MLA, Attention, Dense, ModelConfig
 from turbospark.errors import TurbosparkError
 from turbospark.kernels.api import Kernels
 from turbospark.kernels.headers import HeaderKernels
 from turbospark.memory import Memory
-from turbospark.models.caches import layer_caches
+from turbospark.models.caches import MAX_BLOCK, layer_caches
 from turbospark.units import size
 
 WORKING = 300_000_000  # the program, its libraries and the intermediates of a step
+OPENING = 40_000_000  # what the program grows by from its libraries to the first token: kernels, tables, names
+SPARE = 16_000_000  # of it, what is left for later
 MIN_AUTO_CONTEXT = 2048  # an automatic context goes below it only where the cache would not fit otherwise
 BLOCK = 64  # caches grow by this many positions
 
@@ -38,16 +40,40 @@ class Footprint:
         return self.weights + self.experts + self.cache + self.drafter + self.working
 
 
-def measure(config: ModelConfig, weights: int, context: int, slots: int, chunk: int) -> Footprint:
+def step_bytes(config: ModelConfig, chunk: int) -> int:
+    """The most that the intermediates of a step of `chunk` prompt rows take, and the logits of a block.
+
+    By what the cpu backend keeps for a row: 20 bytes for each inner value of a dense layer, 16 and 6 for each inner and
+    outer value of an expert, 8 for each value of a latent query (activations in float32 and in 8 bits).
+    """
+    inner = lambda ffn: (
+        20 * ffn.width
+        if isinstance(ffn, Dense)
+        else ffn.used * (16 * ffn.width + 6 * config.hidden) + 20 * ffn.shared_width
+    )
+    latent = lambda mixer: 8 * mixer.heads * (mixer.latent + mixer.rope.dim) if isinstance(mixer, MLA) else 0
+    row = max(max(inner(layer.ffn), latent(layer.mixer)) for layer in config.layers) + 16 * config.hidden
+    return chunk * row + 4 * MAX_BLOCK * config.vocab
+
+
+def measure(
+    config: ModelConfig, weights: int, context: int, slots: int, chunk: int, working: int = WORKING
+) -> Footprint:
     """The footprint at a context; `weights` are the bytes of the stored tensors."""
     caches = layer_caches(config, cast(Kernels, HeaderKernels()), context, slots, chunk)
     ropes = {layer.mixer.rope for layer in config.layers if isinstance(layer.mixer, Attention | MLA)} - {None}
     tables = sum(4 * context * rope.dim for rope in ropes if rope is not None)  # a cosine and a sine for each pair
-    return Footprint(context, slots, weights, sum(cache.nbytes for cache in caches) + tables)
+    return Footprint(context, slots, weights, sum(cache.nbytes for cache in caches) + tables, working)
 
 
 def choose_context(
-    config: ModelConfig, weights: int, memory: Memory, asked: int | None, slots: int, chunk: int
+    config: ModelConfig,
+    weights: int,
+    memory: Memory,
+    asked: int | None,
+    slots: int,
+    chunk: int,
+    working: int = WORKING,
 ) -> Footprint:
     """The footprint at the context asked for, or at the model's own as far as memory goes.
 
@@ -58,7 +84,7 @@ def choose_context(
     if asked is not None and not (whole and 1 <= asked <= config.context):
         message = f"max_context is {asked!r}, this model has 1 to {config.context}"
         raise TurbosparkError("bad_context", message, "ask for at most the model's own")
-    at = lambda context: measure(config, weights, context, slots, chunk)
+    at = lambda context: measure(config, weights, context, slots, chunk, working)
     largest = lambda fits: _largest(config.context, lambda context: fits(at(context)))
     if asked is not None:
         chosen = at(asked)

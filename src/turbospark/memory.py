@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 RESERVE = 4 << 30
@@ -30,6 +30,17 @@ class Memory:
         """What an automatic choice may take."""
         return max(0, self.available - min(self.guard, self.total // 2))
 
+    def within(self, asked: int | None, guard: int, own: int) -> Memory:
+        """What an automatic choice has under a stated number, the whole of a process that has `own` bytes already.
+
+        Without a number the guard is left to the machine. A number that is the limit of a group is held to by the
+        group's own count, which leaves out what other groups have paid for.
+        """
+        if asked is None:
+            return replace(self, guard=guard)
+        left = self.available if asked == self.total else min(self.available, asked - own)
+        return Memory(asked, max(0, left), guard=0)
+
 
 def read_memory(root: Path = Path("/")) -> Memory:
     """The machine's memory, and every cgroup (v1 and v2) and address-space limit above this process."""
@@ -37,6 +48,12 @@ def read_memory(root: Path = Path("/")) -> Memory:
     for limit, used in _limits(root):
         total, available = min(total, limit), min(available, max(0, limit - used))
     return Memory(total, available)
+
+
+def own_bytes() -> int:
+    """What is resident of this process now, its libraries included; 0 where the system does not tell."""
+    pages = _text(Path("/proc/self/statm")).split()[1:2]
+    return int(pages[0]) * os.sysconf("SC_PAGE_SIZE") if pages else 0
 
 
 def peak_bytes() -> int:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from turbospark.config.model import ModelConfig, MoE
 from turbospark.errors import TurbosparkError
 from turbospark.experts.base import Residency
-from turbospark.experts.files import PAGE
 from turbospark.experts.mapped import Mapped
-from turbospark.experts.reader import Disk, Reader
+from turbospark.experts.reader import PAGE, Disk, Reader
 from turbospark.experts.resident import InMemory
 from turbospark.experts.streamed import Streamed
-from turbospark.footprint import WORKING, Footprint, choose_context
+from turbospark.footprint import OPENING, SPARE, Footprint, choose_context, step_bytes
 from turbospark.formats.checkpoint import Checkpoint
+from turbospark.kernels.api import Kernels
 from turbospark.kernels.headers import HeaderKernels
 from turbospark.layers.trace import Trace
 from turbospark.layers.weights import Weights
-from turbospark.memory import GUARDS, Memory
+from turbospark.memory import GUARDS, Memory, own_bytes, read_memory
 from turbospark.models.names import locator
 from turbospark.models.registry import model_class
 from turbospark.units import size
@@ -71,7 +72,8 @@ class Asked:
 class Placement:
     """What was decided: `why` says it in one line. expert_slots: 0 where nothing is streamed.
 
-    ahead: experts a row that are guessed for the next layer and read ahead.
+    ahead: experts a row that are guessed for the next layer and read ahead. least: slots that there are in any case,
+    whatever the process is seen to take when the others are about to be filled; step: bytes of a step's intermediates.
     """
 
     residency: str
@@ -79,15 +81,26 @@ class Placement:
     footprint: Footprint
     why: str
     ahead: int = 0
+    least: int = 0
+    step: int = 0
 
-    def hold(self, checkpoint: Checkpoint, note=lambda text: None) -> Residency:
+    def hold(
+        self, checkpoint: Checkpoint, kernels: Kernels, asked: Asked, note: Callable[[str], None] = lambda text: None
+    ) -> Residency:
+        """What holds the weights so. asked: as `place` was given it."""
         files = checkpoint.maps.values()
         if self.residency == "mapped":
             return Mapped(files)
         reader = Reader(Disk(note))
         if self.residency == "resident":
             return InMemory(files, reader)
-        return Streamed(files, self.expert_slots, reader, ahead=self.ahead)
+
+        def room() -> int:
+            """Bytes that may still be taken, beside those that the caches and a step will."""
+            memory = read_memory().within(asked.memory, GUARDS[asked.guard], own_bytes())
+            return memory.budget - self.footprint.cache - max(0, self.step - kernels.scratch_bytes) - SPARE
+
+        return Streamed(files, self.expert_slots, reader, ahead=self.ahead, least=self.least, room=room)
 
 
 def sizes(config: ModelConfig, checkpoint: Checkpoint, drafter: int = 0) -> Sizes:
@@ -107,17 +120,29 @@ def sizes(config: ModelConfig, checkpoint: Checkpoint, drafter: int = 0) -> Size
 
 
 def place(
-    config: ModelConfig, sizes: Sizes, memory: Memory, asked: Asked, context: int | None, slots: int, chunk: int
+    config: ModelConfig,
+    sizes: Sizes,
+    memory: Memory,
+    asked: Asked,
+    context: int | None,
+    slots: int,
+    chunk: int,
+    own: int = 0,
 ) -> Placement:
-    """Raises `not_enough_memory` with the parts of a sum that does not fit, `no_experts`, and as `choose_context`."""
-    memory = replace(memory, guard=GUARDS[asked.guard])
-    if asked.memory is not None:
-        if asked.memory > memory.total:
-            message = f"memory is {size(asked.memory)}, this process may have {size(memory.total)}"
-            raise TurbosparkError("not_enough_memory", message)
-        memory = Memory(asked.memory, asked.memory, guard=0)
+    """own: bytes that this process has before anything of the model is read; a stated memory holds them too.
+
+    Raises `not_enough_memory` with the parts of a sum that does not fit, `no_experts`, and as `choose_context`.
+    """
+    if asked.memory is not None and asked.memory > memory.total:
+        message = f"memory is {size(asked.memory)}, this process may have {size(memory.total)}"
+        raise TurbosparkError("not_enough_memory", message)
+    memory, step = memory.within(asked.memory, GUARDS[asked.guard], own), step_bytes(config, chunk)
+    working = OPENING + step
+    if asked.memory is not None:  # the sum is held to the number as it was said, and what is taken already is a part
+        working += asked.memory - memory.available
+        memory = replace(memory, available=asked.memory)
     room = memory.budget
-    at = lambda held: choose_context(config, held, memory, context, slots, chunk)
+    at = lambda held: choose_context(config, held, memory, context, slots, chunk, working)
     if not sizes.count:
         return _dense(sizes, asked, room, at)
     fixed = sizes.core + sizes.drafter
@@ -132,7 +157,7 @@ def place(
             return Placement("resident", 0, footprint, why)
         if asked.residency == "resident":
             raise _refused("resident experts", footprint, limit)
-    return _streamed(sizes, asked, memory, at)
+    return replace(_streamed(sizes, asked, memory, working, at), step=step)
 
 
 def _dense(sizes: Sizes, asked: Asked, room: int, at) -> Placement:
@@ -145,20 +170,21 @@ def _dense(sizes: Sizes, asked: Asked, room: int, at) -> Placement:
     return Placement(kind, 0, footprint, f"weights {kind}: the model has no routed experts")
 
 
-def _streamed(sizes: Sizes, asked: Asked, memory: Memory, at) -> Placement:
+def _streamed(sizes: Sizes, asked: Asked, memory: Memory, working: int, at) -> Placement:
     fixed, given = sizes.core + sizes.drafter, asked.expert_slots
     limit = memory.budget if asked.memory is not None or given is None else memory.available
-    left = limit - fixed - WORKING
+    left = limit - fixed - working
     kept = sizes.slot * (given or sizes.used)
     footprint = at(fixed + (kept if given else max(kept, min(sizes.experts, int(EXPERTS_SHARE * left)))))
-    fits = max(0, limit - fixed - footprint.cache - WORKING) // sizes.slot
+    fits = max(0, limit - fixed - footprint.cache - working) // sizes.slot
     count = min(given or max(fits, sizes.used), sizes.count)
     footprint = _parts(footprint, sizes, count * sizes.slot)
     if footprint.total > limit:
         raise _refused(f"{count} expert slots of {size(sizes.slot)}", footprint, limit)
     why = f"experts streamed: {count} of {sizes.count} in memory ({size(footprint.experts)} of {size(sizes.experts)})"
     ahead = max(1, sizes.used // 2) if count >= ROOM_FOR_GUESSES * sizes.used else 0
-    return Placement("streamed", count, footprint, f"{why}, {size(footprint.total)} of {size(limit)} in all", ahead)
+    why = f"{why}, {size(footprint.total)} of {size(limit)} in all"
+    return Placement("streamed", count, footprint, why, ahead, given or min(sizes.used, count))
 
 
 def _parts(footprint: Footprint, sizes: Sizes, experts: int) -> Footprint:

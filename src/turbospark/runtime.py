@@ -200,7 +200,7 @@ def load(
     """
     from turbospark.catalog import resolve
     from turbospark.formats import open_checkpoint
-    from turbospark.memory import read_memory
+    from turbospark.memory import own_bytes, read_memory
     from turbospark.placement import Asked, place, sizes
     from turbospark.tokenizer import load_tokenizer
 
@@ -212,13 +212,14 @@ def load(
     checkpoint = open_checkpoint(resolve(path))
     config = read_config(checkpoint)
     found = sizes(config, checkpoint, _drafter_bytes(drafter, checkpoint, config))
-    placement = place(config, found, read_memory(), asked, max_context, slots, chunk)
+    tokenizer = load_tokenizer(checkpoint)  # before memory is counted
+    placement = place(config, found, read_memory(), asked, max_context, slots, chunk, own_bytes())
     source = checkpoint if progress is None else Watched(checkpoint, progress)
-    residency = placement.hold(checkpoint, note or (lambda text: None))
+    residency = placement.hold(checkpoint, kernels, asked, note or (lambda text: None))
     context = placement.footprint.context
     model = model_class(config.family)(config, source, checkpoint.kind, kernels, context, residency)
     engine = Engine(model, slots, chunk, *_speculation(drafter, model, checkpoint, slots, chunk, note))
-    return LanguageModel(checkpoint, config, load_tokenizer(checkpoint), engine, placement)
+    return LanguageModel(checkpoint, config, tokenizer, engine, placement)
 
 
 def _drafter_bytes(named: str | os.PathLike[str] | None, trunk: Checkpoint, config: ModelConfig) -> int:

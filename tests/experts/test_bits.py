@@ -47,6 +47,16 @@ def test_any_number_of_slots_and_any_order_of_reads_give_the_same_bits(path, bac
             np.testing.assert_array_equal(logits(model, chunk), wanted, f"{slots} slots, {chunk} rows")
 
 
+def test_slots_end_where_the_room_does_and_the_bits_are_the_same(path):
+    wanted = logits(build(path, CpuKernels()), 5)
+    for least in (3, 6):
+        left = [1 << 30] * 3 + [0] * 99
+        model = build(path, CpuKernels(), Streamed, 16, Reader(), 64.0, 0, least, lambda left=left: left.pop(0))
+        np.testing.assert_array_equal(logits(model, 5), wanted)
+        assert len(model.residency.slots) == least + 3
+        assert len(left) == 102 - 4  # nobody asks again behind the first no
+
+
 def test_the_least_recently_used_may_leave_instead(path):
     wanted = logits(build(path, CpuKernels()), 2)
     model = build(path, CpuKernels(), Streamed, 4, AnyOrder(0), 0.0)

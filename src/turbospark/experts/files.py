@@ -10,10 +10,9 @@ from typing import Protocol
 
 import numpy as np
 
-from turbospark.experts.reader import Read, Reader
+from turbospark.experts.reader import PAGE, Read, Reader
 from turbospark.quant.tensor import QTensor
 
-PAGE = 4096  # direct reads begin and end at multiples of it, in the file and in memory
 PIECE = 4 << 20  # bytes of a read of a large tensor
 ROLES = ("data", "scales", "biases")
 

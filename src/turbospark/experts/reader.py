@@ -14,6 +14,7 @@ import numpy as np
 
 from turbospark.errors import TurbosparkError
 
+PAGE = 4096  # direct reads begin and end at multiples of it, in the file and in memory
 THREADS = 4  # reads at once: one keeps a disk busy half of the time
 DIRECT = getattr(os, "O_DIRECT", 0)
 

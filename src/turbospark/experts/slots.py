@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
-from turbospark.experts.reader import Job
+from turbospark.experts.reader import PAGE, Job
 
 Key = tuple[int, int]  # layer and expert
 HALF_LIFE = 64.0  # tokens after which a use counts half
@@ -32,19 +32,37 @@ class Slot:
 class Slots:
     """The expert with the least uses leaves first, a use counting less the longer ago it was (LFU with aging).
 
-    half_life: in tokens; 0 makes the one unused for longest leave (LRU).
+    half_life: in tokens; 0 makes the one unused for longest leave (LRU). may_grow: asked before memory is touched that
+    was not yet, from the `least`-th slot on; at the first no, there are as many slots as have been used.
     """
 
-    def __init__(self, memories: Iterable[np.ndarray], half_life: float = HALF_LIFE):
+    def __init__(
+        self,
+        memories: Iterable[np.ndarray],
+        half_life: float = HALF_LIFE,
+        least: int = 1,
+        may_grow: Callable[[], bool] = lambda: True,
+    ):
         self.slots = [Slot(number, memory) for number, memory in enumerate(memories)]
         self._by_key: dict[Key, Slot] = {}
-        self._free = self.slots[::-1]
+        self._fresh, self._free = self.slots[::-1], list[Slot]()  # untouched; and given back
+        self._least, self._may_grow = least, may_grow
         self._scores: dict[Key, float] = {}
         self._of_slots = np.zeros(len(self.slots))
         self._half_life, self._use = half_life, 1.0
 
     def __len__(self) -> int:
         return len(self.slots)
+
+    def _new(self) -> Slot | None:
+        used = len(self.slots) - len(self._fresh)
+        if self._fresh and (used < self._least or self._may_grow()):
+            slot = self._fresh.pop()
+            slot.memory[::PAGE] = 0  # counts from now on, and not when it is read into
+            return slot
+        self._fresh = []
+        del self.slots[used:]
+        return None
 
     def find(self, key: Key) -> Slot | None:
         return self._by_key.get(key)
@@ -70,7 +88,7 @@ class Slots:
 
     def take(self, key: Key) -> Slot | None:
         """A slot for an expert that has none: a free one, or that of another which leaves. None: all are busy."""
-        slot = self._free.pop() if self._free else self._coldest()
+        slot = self._free.pop() if self._free else self._new() or self._coldest()
         if slot is None:
             return None
         if slot.key is not None:
@@ -89,7 +107,7 @@ class Slots:
         self._free.append(slot)
 
     def _coldest(self) -> Slot | None:
-        for number in np.argsort(self._of_slots, kind="stable"):
+        for number in np.argsort(self._of_slots[: len(self.slots)], kind="stable"):
             if not self.slots[number].busy:
                 return self.slots[number]
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -22,17 +22,28 @@ GUESSING_ROWS = 16  # rows of a forward for which experts are read ahead; more t
 class Streamed(Residency):
     """One pool of slots for all layers, each as large as the largest expert, allocated at the first use.
 
-    ahead: how many experts a row are read ahead for the next layer, 0: none.
+    ahead: how many experts a row are read ahead for the next layer, 0: none. least: slots that are taken in any case.
+    room: tells the bytes that the process may still take; where a slot's memory does not fit in any more, there are
+    as many slots as have been used.
     """
 
     name = "streamed"
 
-    def __init__(self, files: Iterable[File], slots: int, reader: Reader, half_life: float = HALF_LIFE, ahead: int = 0):
+    def __init__(
+        self,
+        files: Iterable[File],
+        slots: int,
+        reader: Reader,
+        half_life: float = HALF_LIFE,
+        ahead: int = 0,
+        least: int = 1,
+        room: Callable[[], int] | None = None,
+    ):
         super().__init__()
         if isinstance(slots, bool) or not isinstance(slots, int) or slots < 1:
             raise TurbosparkError("bad_slots", f"expert slots are {slots!r}, at least 1 is needed")
         self.files, self.reader, self.ahead = Files(files), reader, ahead
-        self._count, self._half_life = slots, half_life
+        self._count, self._half_life, self._least, self._room = slots, half_life, least, room
         self._slots: Slots | None = None
         self.stores: list[Store] = []
         self.rows = 0
@@ -42,7 +53,10 @@ class Streamed(Residency):
         if self._slots is None:
             nbytes = max(store.slot_bytes for store in self.stores)
             memory = pages(nbytes * self._count)
-            self._slots = Slots((memory[i * nbytes : (i + 1) * nbytes] for i in range(self._count)), self._half_life)
+            memories = (memory[i * nbytes : (i + 1) * nbytes] for i in range(self._count))
+            room = self._room
+            may_grow = lambda: room is None or room() >= nbytes
+            self._slots = Slots(memories, self._half_life, self._least, may_grow)
         return self._slots
 
     def core(self, tensor: QTensor) -> QTensor:

@@ -46,6 +46,11 @@ class Kernels(ABC):
         """The same over memory that will hold another matrix later: nothing made of it may be kept."""
         return self.weight(tensor)
 
+    @property
+    def scratch_bytes(self) -> int:
+        """What it keeps from step to step for intermediates."""
+        return 0
+
     @abstractmethod
     def vector(self, values: np.ndarray) -> Array:
         """A small float32 array (norms, biases) on the device."""
