@@ -12,6 +12,7 @@ from turbospark.tokenizer import load_tokenizer
 from turbospark.train.data import read
 from turbospark.train.dflash import DFlash2
 from turbospark.train.loss import loss_of
+from turbospark.train.noise import gumbel
 from turbospark.train.settings import Settings, drafter_config
 from turbospark.train.trunk import open_trunk
 from turbospark.train.writer import Start, Writer, chat_of
@@ -50,3 +51,13 @@ def test_the_noisy_loss_knows_which_candidate_won(written):
     right = float(loss_of(model, batch, noisy=1.0).selector)
     assert right < float(loss_of(model, batch._replace(keys=batch.keys + 1), noisy=1.0).selector)
     assert right < float(loss_of(model, batch, noisy=0.0).selector)
+
+
+def test_noise_is_finite_whatever_is_drawn():
+    """The largest word: as float32, three quarters of 2**-24 below 1 would be 1."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("turbospark.train.noise.mixed", lambda h: torch.full_like(h, 0xFFFFFFFF))
+        one = torch.tensor(1)
+        assert torch.isfinite(gumbel(one, one, one))
+        patch.setattr("turbospark.train.noise.mixed", torch.zeros_like)
+        assert torch.isfinite(gumbel(one, one, one))

@@ -19,5 +19,5 @@ def gumbel(keys: Tensor, positions: Tensor, ids: Tensor) -> Tensor:
     """Standard Gumbel noise, float32 of the broadcast shape of three integer tensors."""
     stream = mixed((keys * 0x9E3779B1 + positions * 0x27D4EB2F) & _MASK)
     word = mixed(mixed((ids * 0x9E3779B1) & _MASK) ^ stream)
-    uniform = ((word >> 8).to(torch.float32) + 0.5) * 2.0**-24
+    uniform = ((word >> 9).to(torch.float32) + 0.5) * 2.0**-23  # exact, so below 1
     return -torch.log(-torch.log(uniform))
