@@ -88,7 +88,7 @@ def test_there_are_cases():
 
 
 def test_context_keys_and_values(case):
-    assert relative(case.model.context(case.expected["taps"]), case.expected["context"]) < LIMIT
+    assert relative(case.kernels.read(case.expected["taps"], case.model.reading), case.expected["context"]) < LIMIT
     assert relative(case.kept("k"), case.expected["k"]) < LIMIT
     assert relative(case.kept("v"), case.expected["v"]) < LIMIT
 

@@ -10,7 +10,7 @@ from turbospark.cache.kv import KVCache
 from turbospark.draft.base import Drafter, Draw
 from turbospark.draft.context import Context
 from turbospark.draft.dflash_model import DFlashModel
-from turbospark.kernels.rows import Rows
+from turbospark.kernels.rows import Rows, selection
 
 PENDING = 64  # observed rows that may wait for their keys; in one call these cost little more than a single row
 
@@ -33,7 +33,7 @@ class DFlash(Drafter):
             model.kernels, slots, context + block, c.kv_heads, c.head_dim, c.head_dim, window, chunk + block
         )
         self.context = Context([make(layer.window) for layer in c.layers], slots)
-        self._pending: list[tuple[Rows, Any]] = []
+        self._pending: list[tuple[Rows, list[Any]]] = []
 
     @property
     def longest(self) -> int:
@@ -53,12 +53,10 @@ class DFlash(Drafter):
         unseen = self.context.unseen(rows)
         if not unseen:
             return
-        index = [i for r in unseen for i in r]
-        taps = self.model.kernels.join([states[layer][index] for layer in self.taps])
-        kept = rows.keep(unseen)
+        kept, picked = rows.keep(unseen), selection(unseen)
         if sum(len(waiting) for waiting, _ in self._pending) + len(kept) > PENDING:
             self._write()
-        self._pending.append((kept, taps))
+        self._pending.append((kept, [states[layer][picked] for layer in self.taps]))
         self.context.advance(kept)
 
     def propose(self, anchors: Rows, counts: Sequence[int], draw: Draw) -> list[list[int]]:
@@ -89,4 +87,6 @@ class DFlash(Drafter):
             return
         rows, taps = zip(*self._pending, strict=True)
         self._pending = []
-        self.model.observe(self.model.kernels.stack(taps), Rows.joined(rows), self.context.caches)
+        kernels = self.model.kernels
+        together = kernels.join([kernels.stack(layer) for layer in zip(*taps, strict=True)])
+        self.model.observe(together, Rows.joined(rows), self.context.caches)

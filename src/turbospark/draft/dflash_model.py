@@ -12,7 +12,16 @@ from turbospark.cache.kv import KVCache
 from turbospark.config.model import Attention
 from turbospark.draft.dflash_config import DFlashConfig, DFlashLayer
 from turbospark.errors import TurbosparkError
-from turbospark.kernels.parts import AttentionBranch, BlockLayer, Conv, FeedForwardBranch, GatedMLP, Heads, Norm
+from turbospark.kernels.parts import (
+    AttentionBranch,
+    BlockLayer,
+    Conv,
+    FeedForwardBranch,
+    GatedMLP,
+    Heads,
+    Norm,
+    Reading,
+)
 from turbospark.kernels.rows import Rows
 from turbospark.layers.weights import Weights
 
@@ -128,25 +137,21 @@ class DFlashModel:
         self.config, self.kernels, self.embed, self.head, self.mask = c, w.kernels, embed, head, mask
         self.ids = np.arange(c.vocab) if ids is None else ids
         rotation = w.kernels.rotary(c.rope, context + c.block)
-        self.fc = w.matrix("fc", c.hidden, len(c.taps) * c.hidden)
-        self.context_norm = Norm(w.vector("hidden_norm", c.hidden), c.eps)
+        fc = w.matrix("fc", c.hidden, len(c.taps) * c.hidden)
+        context_norm = Norm(w.vector("hidden_norm", c.hidden), c.eps)
         self.norm = Norm(w.vector("norm", c.hidden), c.eps)
         self.layers = [Layer(c, layer, w.scope(f"layers.{i}."), rotation) for i, layer in enumerate(c.layers)]
+        self.reading = Reading(w.kernels.group([fc]), context_norm, [(layer.kv, layer.heads) for layer in self.layers])
+        self._kinds = set(c.layers)
         self._whole = w.kernels.block([layer.parts for layer in self.layers])
         if c.selector is not None:
             codebook = lambda role: w.values(f"candidate_selector.{role}_codebook", c.vocab, c.selector.rank, suffix="")
             self.predecessor, self.successor = codebook("predecessor"), codebook("successor")
             self.projection = w.matrix("candidate_selector.hidden_projection", c.selector.rank, c.hidden)
 
-    def context(self, taps: Any) -> Any:
-        """Tapped states [R, n_taps * H], in the order of config.taps -> the rows that keys and values are made of."""
-        return self.kernels.norm(self.kernels.linear(taps, self.fc), self.context_norm.weight, self.context_norm.eps)
-
     def observe(self, taps: Any, rows: Rows, caches: Sequence[KVCache]) -> None:
-        """Writes the context keys and values of committed rows at their positions."""
-        context = self.context(taps)
-        for layer, cache in zip(self.layers, caches, strict=True):
-            self.kernels.remember(context, rows, cache, layer.kv, layer.heads)
+        """Writes the keys and values of committed rows; taps [R, n_taps * H], the states there in config.taps' order."""
+        self.kernels.remember(taps, rows, caches, self.reading)
 
     def block(self, rows: Rows, caches: Sequence[KVCache], first: np.ndarray) -> Any:
         """hidden [R, H] after the final norm of blocks whose first row is the anchor and whose others are masks.
@@ -156,11 +161,14 @@ class DFlashModel:
         anchors = np.array([span.start for span in rows.spans])
         ids = np.full(len(rows), self.config.mask_id if self.mask is None else 0)
         ids[anchors] = rows.ids[anchors]
-        x = self.embed(ids) * self.config.embedding_scale
+        x = self.embed(ids)
+        if self.config.embedding_scale != 1.0:
+            x = x * self.config.embedding_scale
         if self.mask is not None:
             x[np.setdiff1d(np.arange(len(rows)), anchors)] = self.mask * self.config.embedding_scale
         last = np.concatenate([np.repeat(rows.positions[s.stop - 1], len(s)) for s in rows.spans])
-        visible = [_visible(layer.layer, rows.positions, first, last) for layer in self.layers]
+        seen_by = {kind: _visible(kind, rows.positions, first, last) for kind in self._kinds}
+        visible = [seen_by[layer.layer] for layer in self.layers]
         if self._whole is not None:
             x = self._whole(x, rows, caches, visible)
         else:

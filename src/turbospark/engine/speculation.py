@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
-
-import numpy as np
 
 from turbospark.cache.session import Prefix
 from turbospark.draft.base import Drafter, Policy
 from turbospark.engine.request import Request
 from turbospark.engine.sampler import draw_from
 from turbospark.engine.scheduler import Work
-from turbospark.kernels.rows import Rows
+from turbospark.kernels.rows import Rows, selection
 from turbospark.models.base import Forward
 from turbospark.models.caches import MAX_BLOCK
 
@@ -77,9 +76,9 @@ class Speculation:
             return
         self._lap()
         if kept:
-            index = np.concatenate([np.asarray(r, np.int64) for r in kept])
-            states: dict[Any, Any] = {layer: tap[index] for layer, tap in forward.taps.items()}
-            states["final"] = forward.hidden[index]
+            picked = selection(kept)
+            states: dict[Any, Any] = {layer: tap[picked] for layer, tap in forward.taps.items()}
+            states["final"] = forward.hidden[picked]
             self.drafter.observe(rows.keep(kept), states)
         self._lap()
         self._account(plan)
@@ -106,7 +105,7 @@ class Speculation:
 
     def _account(self, plan: Sequence[Work]) -> None:
         """Times of a step go to the requests that shared it; the policy learns from steps that only decoded."""
-        draft, verify, commit, observe = np.diff(self._laps).tolist()
+        draft, verify, commit, observe = (after - before for before, after in pairwise(self._laps))
         decoding = [w for w in plan if w.slot in self._asked]
         alone, drafted = len(decoding) == len(plan), any(self._asked.values())
         for work in decoding:

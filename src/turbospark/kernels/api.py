@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from turbospark.config.model import MoE, Rope
-from turbospark.kernels.parts import AttentionBranch, BlockLayer, Delta, GatedMLP, Heads, Latents, Norm
+from turbospark.kernels.parts import AttentionBranch, BlockLayer, Delta, GatedMLP, Heads, Latents, Norm, Reading
 from turbospark.kernels.rows import Rows
 from turbospark.quant.tensor import QTensor
 
@@ -183,12 +183,19 @@ class Kernels(ABC):
         """All layers of a drafter's block as one call, where a backend has one; else None."""
         return None
 
-    def remember(self, x: Array, rows: Rows, cache: Any, group: Any, heads: Heads) -> None:
-        """Writes keys, normed and rotated, and values to the cache; `group` makes both of x [R, H]."""
-        k, v = (part.reshape(len(x), heads.config.kv_heads, -1) for part in self.project(x, None, group))
-        if heads.k_norm is not None:
-            k = self.norm(k, heads.k_norm.weight, heads.k_norm.eps)
-        cache.append(rows, k if heads.config.rope is None else self.rope(k, rows, heads.rotation), v)
+    def read(self, taps: Array, reading: Reading) -> Array:
+        """The rows [R, H] that a drafter's keys and values are made of, from the target's states side by side."""
+        (x,) = self.project(taps, None, reading.fc)
+        return self.norm(x, reading.norm.weight, reading.norm.eps)
+
+    def remember(self, taps: Array, rows: Rows, caches: Sequence[Any], reading: Reading) -> None:
+        """Writes each layer's keys, normed and rotated, and values of what was read to its cache."""
+        x = self.read(taps, reading)
+        for (group, heads), cache in zip(reading.layers, caches, strict=True):
+            k, v = (part.reshape(len(x), heads.config.kv_heads, -1) for part in self.project(x, None, group))
+            if heads.k_norm is not None:
+                k = self.norm(k, heads.k_norm.weight, heads.k_norm.eps)
+            cache.append(rows, k if heads.config.rope is None else self.rope(k, rows, heads.rotation), v)
 
     def finite(self, x: Array) -> np.ndarray:
         """Which rows of x [R, n] hold nothing but finite numbers, bool [R] on the host."""

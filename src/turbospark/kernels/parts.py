@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,6 +103,18 @@ class Conv:
     base: Any
     projection: Any
     width: int
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a drafter reads the target's states: by `fc` and a norm to the rows that keys and values are made of.
+
+    fc: what `Kernels.group` made of one matrix; layers: of each what it made of k and v, and the heads.
+    """
+
+    fc: Any
+    norm: Norm
+    layers: Sequence[tuple[Any, Heads]]
 
 
 @dataclass(frozen=True)

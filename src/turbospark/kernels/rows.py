@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -63,12 +64,15 @@ class Rows:
 
     def keep(self, ranges: Sequence[range]) -> Rows:
         """The rows of the given ranges, each within one span, as certain ones."""
-        return Rows.of(
-            (
-                int(self.slots[r.start]),
-                int(self.positions[r.start]),
-                self.ids[r.start : r.stop].tolist(),
-                len(r),
-            )
-            for r in ranges
-        )
+        picked, spans, at = selection(ranges), [], 0
+        for r in ranges:
+            spans.append(Span(int(self.slots[r.start]), at, at + len(r), len(r)))
+            at += len(r)
+        return Rows(self.ids[picked], self.positions[picked], self.slots[picked], tuple(spans))
+
+
+def selection(ranges: Sequence[range]) -> slice | np.ndarray:
+    """What picks the rows of these ranges from an array: where they lie behind each other a slice, so no copy."""
+    if all(a.stop == b.start for a, b in pairwise(ranges)):
+        return slice(ranges[0].start, ranges[-1].stop) if ranges else slice(0)
+    return np.concatenate([np.arange(r.start, r.stop) for r in ranges])

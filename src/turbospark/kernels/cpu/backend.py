@@ -29,7 +29,16 @@ from turbospark.kernels.cpu.entries import (
     enter_remember,
     enter_trunk,
 )
-from turbospark.kernels.cpu.memory import Memory, Scratch, cached, keys_and_values, recurrent, rows_alone, zeros
+from turbospark.kernels.cpu.memory import (
+    Memory,
+    Scratch,
+    cached,
+    keys_and_values,
+    layouts,
+    recurrent,
+    rows_alone,
+    zeros,
+)
 from turbospark.kernels.cpu.parts import (
     AttendPart,
     AttentionPart,
@@ -45,7 +54,7 @@ from turbospark.kernels.cpu.parts import (
 )
 from turbospark.kernels.cpu.record import Record
 from turbospark.kernels.cpu.routing import route
-from turbospark.kernels.parts import AttentionBranch, BlockLayer, Delta, GatedMLP, Heads, Latents, Norm
+from turbospark.kernels.parts import AttentionBranch, BlockLayer, Delta, GatedMLP, Heads, Latents, Norm, Reading
 from turbospark.kernels.reference.backend import ReferenceKernels
 from turbospark.kernels.rows import Rows
 from turbospark.quant.tensor import QTensor
@@ -67,8 +76,6 @@ class CpuKernels(ReferenceKernels):
         self._rows_at = 0, 0
         self._attention: dict[Any, AttentionPart] = {}
         self._commit = Record(delta.FIELDS)
-        self._caches: Sequence[Any] | None = None
-        self._layouts = np.zeros(0, np.int64)
 
     # weights and memory
 
@@ -152,17 +159,13 @@ class CpuKernels(ReferenceKernels):
     def _run_trunk(
         self, part: TrunkPart, x: np.ndarray, rows: Rows, caches: Sequence[Any], taps: Sequence[int]
     ) -> tuple[np.ndarray, dict[int, np.ndarray]]:
-        if caches is not self._caches:
-            self._caches = caches
-            self._layouts = np.array([keys_and_values(cache.k, cache.v) for cache in caches], np.int64)
-        for cache in caches:
-            cache.admit(rows)
+        at = self._admitted(caches, rows)
         out = np.empty(x.shape, FLOAT)
         tapped = {layer: np.empty(x.shape, FLOAT) for layer in taps}
         copies = np.zeros(len(caches), np.int64)
         for layer, copy in tapped.items():
             copies[layer] = address(copy)
-        self._plan(enter_trunk, part, address(self._layouts), *self._places(rows), address(copies), x, out)
+        self._plan(enter_trunk, part, at, *self._places(rows), address(copies), x, out)
         return out, tapped
 
     def group(self, weights: Sequence[Any], biases: Sequence[Any] = ()) -> Group:
@@ -263,23 +266,20 @@ class CpuKernels(ReferenceKernels):
         caches: Sequence[Any],
         visible: Sequence[tuple[np.ndarray, np.ndarray]],
     ) -> np.ndarray:
-        for cache in caches:
-            cache.admit(rows)
-        layouts = np.array([keys_and_values(cache.k, cache.v) for cache in caches], np.int64)
+        at = self._admitted(caches, rows)
         first, last = np.ascontiguousarray(np.swapaxes(visible, 0, 1), np.int64)
         inside = np.concatenate([np.arange(len(span)) for span in rows.spans])
         out = np.array(x, FLOAT)
         places = (*self._places(rows), address(first), address(last), address(inside))
-        self._plan(enter_block, part, address(layouts), *places, out)
+        self._plan(enter_block, part, at, *places, out)
         return out
 
-    def remember(self, x: np.ndarray, rows: Rows, cache: Any, group: Any, heads: Heads) -> None:
-        part = self._part(group, lambda group: RememberPart(group, heads))
+    def remember(self, taps: np.ndarray, rows: Rows, caches: Sequence[Any], reading: Reading) -> None:
+        part = self._part(reading, RememberPart)
         if not part.native:
-            super().remember(x, rows, cache, group, heads)
+            super().remember(taps, rows, caches, reading)
             return
-        cache.admit(rows)
-        self._plan(enter_remember, part, keys_and_values(cache.k, cache.v), *self._places(rows), x)
+        self._plan(enter_remember, part, self._admitted(caches, rows), *self._places(rows), taps)
 
     def finite(self, x: np.ndarray) -> np.ndarray:
         found = np.empty(len(x), np.bool_)
@@ -326,6 +326,12 @@ class CpuKernels(ReferenceKernels):
         if found is None:
             found = self._parts[id(given)] = given, make(given)
         return found[1]
+
+    def _admitted(self, caches: Sequence[Any], rows: Rows) -> int:
+        """The address of the layouts int64 [layers] of a model's caches, which let the rows in."""
+        for cache in caches:
+            cache.admit(rows)
+        return layouts([(cache.k, cache.v) for cache in caches])
 
     def _places(self, rows: Rows) -> tuple[int, int]:
         """Addresses of the positions and slots, the same for all layers of a forward."""

@@ -27,8 +27,10 @@ SUBLAYERS, ROWS, COLUMNS, INSIDE, STREAM, NORMED, MIXED, RESULT, KERNELS = range
 SUBLAYER_FIELDS = ("region", "record", "attends", "norm", "eps", "taps", "width", "base", "projection")
 REGION, RECORD, ATTENDS, NORM, EPS, TAPS, WIDTH, BASE, PROJECTION = range(len(SUBLAYER_FIELDS))
 
-KEYS_FIELDS = ("group", "heads")  # of `remember`: records of a projection to keys and values, and of the heads
-GROUP, KEY_HEADS = range(len(KEYS_FIELDS))
+# of `remember`: records of what projects the rows that are read, and of what makes all layers' keys and values of that;
+# how many layers, whose heads' records follow
+READING_FIELDS = ("fc", "keys", "layers")
+FC, KEYS, LAYERS = range(len(READING_FIELDS))
 
 
 @kernel
@@ -96,9 +98,12 @@ def inner_attention(record, team, thread, threads):
 @callback
 def remember(record, team, thread, threads):
     """Keys and values of rows that nothing is asked about."""
-    projected(get(record, GROUP), team, thread, threads)
+    projected(get(record, FC), team, thread, threads)
     wait(team, threads)
-    middle = get(record, KEY_HEADS)
-    memory = get(middle, attention.OWN) + thread * get(middle, attention.OWN_SIZE)
-    for item in range(thread, get(middle, attention.ROWS) * get(middle, attention.KV_HEADS), threads):
-        heads.keep(middle, item, memory)
+    projected(get(record, KEYS), team, thread, threads)
+    wait(team, threads)
+    for layer in range(get(record, LAYERS)):
+        middle = get(record, len(READING_FIELDS) + layer)
+        memory = get(middle, attention.OWN) + thread * get(middle, attention.OWN_SIZE)
+        for item in range(thread, get(middle, attention.ROWS) * get(middle, attention.KV_HEADS), threads):
+            heads.keep(middle, item, memory)

@@ -8,7 +8,7 @@ from typing import Any
 from turbospark.kernels.cpu import block
 from turbospark.kernels.cpu.parts import AttendPart, BranchPart, Group, MLPPart, Part, address, eps, weight
 from turbospark.kernels.cpu.record import Record, bits
-from turbospark.kernels.parts import BlockLayer, Conv, Heads, Norm
+from turbospark.kernels.parts import BlockLayer, Conv, Norm, Reading
 
 
 class BlockPart(Part):
@@ -41,11 +41,16 @@ class RememberPart(Part):
 
     callback = block.remember
 
-    def __init__(self, group: Group, parts: Heads):
-        matrices, heads = own(group), AttendPart(parts)
-        self.native = matrices.native
+    def __init__(self, reading: Reading):
+        fc, heads = own(reading.fc), [AttendPart(heads) for _, heads in reading.layers]
+        keys = own([pair for group, _ in reading.layers for pair in group])
+        self.native = fc.native and keys.native
         if self.native:
-            self._describe(Record.of(block.KEYS_FIELDS, (matrices.address, heads.address), keep=(matrices, heads)))
+            keys.set_norm(reading.norm)
+            addresses = fc.address, keys.address, len(heads)
+            record = Record.of(block.READING_FIELDS, addresses, keep=(reading, fc, keys, heads))
+            record.append([[part.address] for part in heads])
+            self._describe(record)
 
 
 def own(group: Any) -> Group:

@@ -171,30 +171,45 @@ def enter_block(region, team, threads, record, memory, size, caches, positions, 
 
 
 @kernel
-def enter_remember(region, team, threads, record, memory, size, cache, positions, slots, x):
-    """Keys and values of rows. Memory: the projection's inputs, projected rows, a key for each thread."""
+def enter_remember(region, team, threads, record, memory, size, caches, positions, slots, x):
+    """Keys and values of rows, for all layers. caches: int64 [layers], layouts.
+
+    Memory: the projections' inputs, what is read, its keys and values layer by layer, a key for each thread.
+    """
     rows, columns = x.shape
-    group, middle = get(record, block.GROUP), get(record, block.KEY_HEADS)
-    width = get(middle, attention.KEY_WIDTH)
-    keys = memory + input_bytes(rows, columns, threads)
-    values = keys + 4 * rows * get(middle, attention.KV_HEADS) * width
-    own, own_size = aligned(values + (values - keys)), aligned(4 * attention.padded(width))
-    needed = own + threads * own_size - memory
-    if needed > size:
-        return needed
-    for i in range(attention.KERNEL, attention.CAPACITY + 1):
-        put(middle, i, get(cache, i - attention.KERNEL))
-    put(group, ROWS, rows)
-    put(group, X, x.ctypes.data)
+    fc, group, layers = get(record, block.FC), get(record, block.KEYS), get(record, block.LAYERS)
+    hidden = get(group, projection.COLUMNS)
+    read = memory + max(input_bytes(rows, columns, threads), input_bytes(rows, hidden, threads))
+    keys = read + aligned(4 * rows * hidden)
+    own, own_size = keys, 0
+    for i in range(layers):
+        middle = get(record, len(block.READING_FIELDS) + i)
+        width = get(middle, attention.KEY_WIDTH)
+        own += 8 * rows * get(middle, attention.KV_HEADS) * width
+        own_size = max(own_size, aligned(4 * attention.padded(width)))
+    own = aligned(own)
+    if own + threads * own_size - memory > size:
+        return own + threads * own_size - memory
+    for part in (fc, group):
+        put(part, ROWS, rows)
+        put(part, MEMORY, memory)
+    put(fc, X, x.ctypes.data)
+    put(fc, OUT, read)
+    put(group, X, read)
     put(group, OUT, keys)
-    put(group, MEMORY, memory)
-    put(middle, attention.ROWS, rows)
-    put(middle, attention.SLOTS, slots)
-    put(middle, attention.OWN, own)
-    put(middle, attention.OWN_SIZE, own_size)
-    put(middle, heads.POSITIONS, positions)
-    put(middle, heads.KEYS, keys)
-    put(middle, heads.VALUES, values)
+    for layer in range(layers):
+        middle, cache = get(record, len(block.READING_FIELDS) + layer), get(caches, layer)
+        for i in range(attention.KERNEL, attention.CAPACITY + 1):
+            put(middle, i, get(cache, i - attention.KERNEL))
+        half = 4 * rows * get(middle, attention.KV_HEADS) * get(middle, attention.KEY_WIDTH)
+        put(middle, attention.ROWS, rows)
+        put(middle, attention.SLOTS, slots)
+        put(middle, attention.OWN, own)
+        put(middle, attention.OWN_SIZE, own_size)
+        put(middle, heads.POSITIONS, positions)
+        put(middle, heads.KEYS, keys)
+        put(middle, heads.VALUES, keys + half)
+        keys += 2 * half
     launch(team, region, record)
     return 0
 

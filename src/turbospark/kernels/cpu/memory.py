@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ class Memory(np.ndarray):
 
     layout: Record | None = None
     alone: Record | None = None
+    table: np.ndarray | None = None  # of the layouts of all layers' caches, when it leads the first one
 
 
 def zeros(shape: tuple[int, ...]) -> Memory:
@@ -49,6 +51,14 @@ def keys_and_values(k: Memory, v: np.ndarray) -> int:
     if k.layout is None:
         k.layout = _layout(k, v)
     return k.layout.address
+
+
+def layouts(caches: Sequence[tuple[Memory, np.ndarray]]) -> int:
+    """The address of int64 [layers], `keys_and_values` of each."""
+    places, first = [keys_and_values(k, v) for k, v in caches], caches[0][0]
+    if first.table is None or first.table.tolist() != places:
+        first.table = np.array(places, np.int64)
+    return first.table.ctypes.data
 
 
 def rows_alone(array: Memory) -> int:
