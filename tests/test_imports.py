@@ -18,13 +18,13 @@ MAY = {
     "cache": {"errors", "config", "kernels"},
     "layers": {"errors", "config", "quant", "kernels", "experts", "cache"},
     "models": {"errors", "config", "quant", "kernels", "experts", "cache", "layers"},
-    "draft": {"errors", "config", "formats", "quant", "kernels", "cache", "layers", "models"},
+    "draft": {"errors", "config", "formats", "quant", "kernels", "experts", "cache", "layers", "models"},
     "tokenizer": {"errors", "formats"},
     "store": {
         *("errors", "environment", "units", "config", "quant", "formats", "kernels", "models", "draft", "summary"),
-        "tokenizer",
+        *("tokenizer", "placement"),
     },
-    "engine": {"errors", "kernels", "cache", "models", "draft"},
+    "engine": {"errors", "kernels", "experts", "cache", "models", "draft"},
 }
 EDGE = {"cli", "train", "bench", "drafters"}  # they may import anything, and nothing above imports them
 # a part that may be replaced is known to its users by its base alone

@@ -14,8 +14,9 @@ from turbospark.models.caches import MAX_BLOCK, layer_caches
 from turbospark.units import size
 
 WORKING = 300_000_000  # the program, its libraries and the intermediates of a step
-OPENING = 40_000_000  # what the program grows by from its libraries to the first token: kernels, tables, names
-SPARE = 16_000_000  # of it, what is left for later
+PROGRAM = 125_000_000  # the program and its libraries before a model is opened, where that is not measured
+OPENING = 40_000_000  # what it grows by from there to the first token: kernels, tables, names
+SPARE = 16_000_000  # of that, what is still left when experts fill their slots
 MIN_AUTO_CONTEXT = 2048  # an automatic context goes below it only where the cache would not fit otherwise
 BLOCK = 64  # caches grow by this many positions
 

@@ -12,7 +12,7 @@ from turbospark.experts.mapped import Mapped
 from turbospark.experts.reader import PAGE, Disk, Reader
 from turbospark.experts.resident import InMemory
 from turbospark.experts.streamed import Streamed
-from turbospark.footprint import OPENING, SPARE, Footprint, choose_context, step_bytes
+from turbospark.footprint import OPENING, SPARE, WORKING, Footprint, choose_context, step_bytes
 from turbospark.formats.checkpoint import Checkpoint
 from turbospark.kernels.api import Kernels
 from turbospark.kernels.headers import HeaderKernels
@@ -137,9 +137,9 @@ def place(
         message = f"memory is {size(asked.memory)}, this process may have {size(memory.total)}"
         raise TurbosparkError("not_enough_memory", message)
     memory, step = memory.within(asked.memory, GUARDS[asked.guard], own), step_bytes(config, chunk)
-    working = OPENING + step
+    working = OPENING + step if sizes.count else WORKING
     if asked.memory is not None:  # the sum is held to the number as it was said, and what is taken already is a part
-        working += asked.memory - memory.available
+        working += asked.memory - memory.available if sizes.count else 0
         memory = replace(memory, available=asked.memory)
     room = memory.budget
     at = lambda held: choose_context(config, held, memory, context, slots, chunk, working)

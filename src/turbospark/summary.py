@@ -15,14 +15,15 @@ import numpy as np
 from turbospark.config.model import ModelConfig
 from turbospark.config.registry import read_config
 from turbospark.errors import TurbosparkError
-from turbospark.footprint import Footprint, choose_context
+from turbospark.footprint import PROGRAM, Footprint
 from turbospark.formats import open_checkpoint
 from turbospark.formats.checkpoint import PLAIN, Checkpoint, TensorInfo
 from turbospark.formats.message import listed, shown
 from turbospark.kernels.api import Kernels
 from turbospark.kernels.headers import HeaderKernels
-from turbospark.memory import Memory, read_memory
+from turbospark.memory import Memory, own_bytes, read_memory
 from turbospark.models.registry import model_class
+from turbospark.placement import Asked, Placement, place, sizes
 from turbospark.quant.formats import FORMATS
 from turbospark.quant.tensor import QTensor
 from turbospark.tokenizer import load_tokenizer
@@ -72,7 +73,7 @@ class Summary:
     tensors: int
     nbytes: int
     formats: tuple[Stored, ...]
-    footprint: Footprint | None
+    placement: Placement | None
     memory: Memory
     tokenizer: bool | None
     chat_template: bool | None
@@ -85,11 +86,15 @@ class Summary:
     def runs(self) -> bool:
         return not self.problems
 
+    @property
+    def footprint(self) -> Footprint | None:
+        return None if self.placement is None else self.placement.footprint
+
     def as_json(self) -> dict[str, Any]:
         """Plain values only; layers come as groups of equal ones."""
-        data = {**asdict(replace(self, config=None)), "path": str(self.path), "runs": self.runs}
+        data = {**asdict(replace(self, config=None)), "path": str(self.path), "runs": self.runs, "footprint": None}
         if self.footprint is not None:
-            data["footprint"]["total"] = self.footprint.total
+            data["footprint"] = {**data["placement"].pop("footprint"), "total": self.footprint.total}
         if self.config is not None:
             config = {**asdict(replace(self.config, layers=())), "generation": dict(self.config.generation)}
             parts = {part: groups(getattr(layer, part) for layer in self.config.layers) for part in ("mixer", "ffn")}
@@ -99,14 +104,16 @@ class Summary:
         return data
 
 
-def summarise(path: str | os.PathLike[str], max_context: int | None = None, chunk: int = 256) -> Summary:
-    """The summary of a GGUF file, HF folder or install, for one sequence at a time.
+def summarise(
+    path: str | os.PathLike[str], max_context: int | None = None, chunk: int = 256, asked: Asked | None = None
+) -> Summary:
+    """The summary of a GGUF file, HF folder or install, for one sequence at a time and without a drafter.
 
     Only headers, configuration and small vectors are read. Raises what opening raises; everything after that is
     listed in `problems`.
     """
     checkpoint, memory = open_checkpoint(Path(path)), read_memory()
-    config = parameters = footprint = tokenizer = has_tokenizer = None
+    config = parameters = placement = tokenizer = has_tokenizer = None
     problems: list[Problem] = []
     unread = [info for info in checkpoint.tensors.values() if info.format not in FORMATS and info.format not in PLAIN]
     with _listed(problems):
@@ -115,7 +122,8 @@ def summarise(path: str | os.PathLike[str], max_context: int | None = None, chun
         with _listed(problems):
             parameters = _check_tensors(checkpoint, config, unread, problems)
         with _listed(problems):
-            footprint = choose_context(config, checkpoint.nbytes, memory, max_context, 1, chunk)
+            found, own = sizes(config, checkpoint), max(own_bytes(), PROGRAM)
+            placement = place(config, found, memory, asked or Asked(), max_context, 1, chunk, own)
     with _listed(problems):
         tokenizer = load_tokenizer(checkpoint)
         has_tokenizer = tokenizer is not None
@@ -129,7 +137,7 @@ def summarise(path: str | os.PathLike[str], max_context: int | None = None, chun
         len(checkpoint.tensors),
         checkpoint.nbytes,
         _stored(checkpoint.tensors.values()),
-        footprint,
+        placement,
         memory,
         has_tokenizer,
         None if tokenizer is None else tokenizer.has_chat_template,

@@ -15,14 +15,14 @@ def test_a_line_tells_hits_bytes_and_the_wait_of_streamed_experts():
 
 def test_nothing_is_said_of_experts_that_do_not_stream_nor_when_it_should_be_quiet(monkeypatch):
     monkeypatch.delenv("TURBOSPARK_PHASES", raising=False)
-    assert list(costs(TRAFFIC, Stats(), streamed=False, quiet=False)) == []
-    assert list(costs(TRAFFIC, Stats(), streamed=True, quiet=True)) == []
-    assert len(list(costs(TRAFFIC, Stats(), streamed=True, quiet=False))) == 1
+    assert list(costs(Stats(experts=Traffic(hits=30)), quiet=False)) == []
+    assert list(costs(Stats(experts=TRAFFIC), quiet=True)) == []
+    assert len(list(costs(Stats(experts=TRAFFIC), quiet=False))) == 1
 
 
 def test_phases_add_up_to_the_whole(monkeypatch):
     monkeypatch.setenv("TURBOSPARK_PHASES", "1")
-    (line,) = costs(TRAFFIC, Stats(total_s=5.0), streamed=False, quiet=True)
+    (line,) = costs(Stats(total_s=5.0, experts=TRAFFIC), quiet=True)
     assert "experts 2.00 s" in line
     assert "waiting for experts 0.50 s" in line
     assert "all else 1.50 s of 5.00 s" in line

@@ -9,6 +9,7 @@ from types import FrameType
 from typing import Any
 
 from turbospark.cli.output import note
+from turbospark.cli.phases import costs
 from turbospark.cli.speculation import told
 from turbospark.engine.params import SamplingParams
 from turbospark.memory import peak_bytes
@@ -73,8 +74,8 @@ def facts(completion: Completion) -> str:
 
 
 def tell(completion: Completion, quiet: bool) -> None:
-    """The answer's facts, and last what speculation did, if there was any."""
+    """The answer's facts, then what speculation did, if there was any, and last what streamed experts cost."""
     if not quiet:
         note(facts(completion))
-    for line in told(completion.stats, quiet):
+    for line in (*told(completion.stats, quiet), *costs(completion.stats, quiet)):
         note(line)

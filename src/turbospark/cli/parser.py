@@ -64,10 +64,21 @@ def _json(parser: Parser) -> None:
     parser.add_argument("--json", action="store_true", help="as JSON")
 
 
+def _held(group: argparse._ActionsContainer) -> None:
+    """Where weights are held, and in how much memory."""
+    group.add_argument(
+        "--expert-residency", choices=RESIDENCIES, default="auto", help="where routed experts are (default: auto)"
+    )
+    group.add_argument("--expert-cache-slots", metavar="N|auto", type=count_or_auto, help="streamed experts in memory")
+    group.add_argument("--memory", metavar="BYTES|auto", type=count_or_auto, help="for weights, caches and all else")
+    group.add_argument("--load-guard", choices=GUARDS, default="relaxed", help="auto leaves 0, 4, 8 or 12 GiB free")
+
+
 def _info(info: Parser) -> None:
     info.add_argument("model", metavar="MODEL", nargs="?", help=MODEL)
     info.add_argument("--backend", action="store_true", help="what computes on this machine, and how; no model needed")
     info.add_argument("--max-context", metavar="N|auto", type=whole_or_auto, help=CONTEXT)
+    _held(info)
     _json(info)
 
 
@@ -111,12 +122,7 @@ def _run(run: Parser) -> None:
     engine.add_argument("--prefill-chunk", metavar="N|auto", type=count_or_auto, help="prompt tokens a step")
     engine.add_argument("--backend", choices=("auto", *BACKENDS), default="auto", help="what computes (default: auto)")
     engine.add_argument("--threads", metavar="N", type=whole, help="of the CPU kernels (default: one for each core)")
-    engine.add_argument(
-        "--expert-residency", choices=RESIDENCIES, default="auto", help="where routed experts are (default: auto)"
-    )
-    engine.add_argument("--expert-cache-slots", metavar="N|auto", type=count_or_auto, help="streamed experts in memory")
-    engine.add_argument("--memory", metavar="BYTES|auto", type=count_or_auto, help="for weights, caches and all else")
-    engine.add_argument("--load-guard", choices=GUARDS, default="relaxed", help="auto leaves 0, 4, 8 or 12 GiB free")
+    _held(engine)
     engine.add_argument("--exact", action="store_true", help="nothing is rounded below float32 on the way; slower")
     run.add_argument("--quiet", action="store_true", help="nothing but the answer, and errors")
 

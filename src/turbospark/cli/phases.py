@@ -10,9 +10,10 @@ from turbospark.experts.traffic import Traffic
 from turbospark.units import size
 
 
-def costs(traffic: Traffic, stats: Stats, streamed: bool, quiet: bool) -> Iterator[str]:
-    """Lines for the model's traffic over one answer."""
-    if streamed and not quiet:
+def costs(stats: Stats, quiet: bool) -> Iterator[str]:
+    """Lines for what experts cost one answer; none where they do not stream and nobody asks for phases."""
+    traffic = stats.experts
+    if traffic.tokens and not quiet:
         yield f"[{summary(traffic)}]"
     if phases():
         spans = {"routing": traffic.route_s, "shared experts": traffic.shared_s, "experts": traffic.experts_s}
@@ -23,11 +24,10 @@ def costs(traffic: Traffic, stats: Stats, streamed: bool, quiet: bool) -> Iterat
 
 def summary(traffic: Traffic) -> str:
     """Hits, bytes read and time waited, in one line."""
-    tokens = max(1, traffic.tokens)
     parts = [
         f"experts {traffic.hit_rate:.1%} there",
         f"{size(traffic.bytes_read)} read",
-        f"{1e3 * traffic.wait_s / tokens:.1f} ms waited a token",
+        f"{1e3 * traffic.wait_per_token_s:.1f} ms waited a token",
     ]
     if traffic.precision is not None:
         parts.append(f"{traffic.precision:.0%} of those read ahead were used")

@@ -12,7 +12,6 @@ from turbospark.catalog import resolve
 from turbospark.cli.answer import answer, tell
 from turbospark.cli.chat import Chat
 from turbospark.cli.output import Progress, note
-from turbospark.cli.phases import costs
 from turbospark.cli.speculation import Asked
 from turbospark.engine.params import SamplingParams
 from turbospark.errors import TurbosparkError
@@ -39,12 +38,8 @@ def run(args: Any) -> int:
         return Chat(model, params, messages, raw, args.quiet).run()
     if prompt is not None and not raw:
         messages.append({"role": "user", "content": prompt})
-    before = model.residency.traffic.copy()
     completion = answer(model, prompt if raw else messages, params)
     tell(completion, args.quiet)
-    spent = model.residency.traffic.since(before)
-    for line in costs(spent, completion.stats, model.residency.name == "streamed", args.quiet):
-        note(line)
     return INTERRUPTED if completion.finish_reason == "cancelled" else 0
 
 

@@ -24,13 +24,15 @@ OPENING = ("model_not_found", "file_missing", "file_unreadable", "hub_unreachabl
 
 
 def info(args: Any) -> int:
+    from turbospark.placement import Asked
     from turbospark.summary import summarise
 
     if args.backend:
         return backend(args)
     if args.model is None:
         raise TurbosparkError("bad_arguments", "info needs a MODEL, or --backend", "turbospark info --help")
-    summary = summarise(resolve(args.model, note), args.max_context)
+    asked = Asked(args.expert_residency, args.expert_cache_slots, args.memory, args.load_guard)
+    summary = summarise(resolve(args.model, note), args.max_context, asked=asked)
     if args.json:
         _print_json(summary.as_json())
     else:
@@ -140,9 +142,12 @@ def _rows(s: Summary) -> Iterator[tuple[str, str]]:
         yield "quantisation", f"{stored.format:<8}{stored.tensors:>6} tensors {size(stored.nbytes):>10}"
     if s.footprint is not None:
         f = s.footprint
-        sum_of = f"{size(f.weights)} weights + {size(f.cache)} cache + about {size(f.working)} to work"
+        experts = f" + {size(f.experts)} experts" if f.experts else ""
+        sum_of = f"{size(f.weights)} weights{experts} + {size(f.cache)} cache + about {size(f.working)} to work"
         yield "memory", f"{sum_of} = {size(f.total)} at {f.context} positions"
         yield "memory", f"{size(s.memory.available)} of {size(s.memory.total)} may be used"
+        if s.placement is not None:
+            yield "memory", s.placement.why
     if s.drafter:
         yield "drafter", "one was added to it"
     if s.tokenizer is not None:

@@ -22,6 +22,7 @@ from turbospark.draft.mtp import MTP
 from turbospark.draft.mtp_model import MTPModel
 from turbospark.draft.ngram import NGram
 from turbospark.errors import TurbosparkError
+from turbospark.experts.base import Residency
 from turbospark.formats.checkpoint import Checkpoint
 from turbospark.formats.torch_file import read_torch
 from turbospark.layers.trace import Trace
@@ -98,19 +99,22 @@ def _drafter(found: Found, model: Model, trunk: Checkpoint, slots: int, chunk: i
 def _build(found: Found, model: Model, trunk: Checkpoint) -> DFlashModel | MTPModel:
     """The drafter's weights, each of its shape and all of them used."""
     try:
-        return MTPModel(model, found.checkpoint) if found.kind == "mtp" else _dflash(found, model, trunk)
+        held = model.residency.beside(found.checkpoint.maps.values())
+        if found.kind == "mtp":
+            return MTPModel(model, found.checkpoint, held)
+        return _dflash(found, model, trunk, held)
     except TurbosparkError as error:
         raise TurbosparkError(error.code, f"drafter {found.path.name}: {error.message}", error.hint) from None
 
 
-def _dflash(found: Found, model: Model, trunk: Checkpoint) -> DFlashModel:
+def _dflash(found: Found, model: Model, trunk: Checkpoint, held: Residency) -> DFlashModel:
     config, kernels = declared(found), model.kernels
     mask_file = found.path / MASK_FILE
     mask = _mask(mask_file, config) if not found.prefix and mask_file.exists() else None
     reasons = list(misfits(config, model.config, mask is not None))
     if reasons:
         raise TurbosparkError("drafter_unfit", "; ".join(reasons))
-    w = Weights(found.checkpoint, locator(found.checkpoint.kind, found.prefix), kernels, Trace(), (128, 128))
+    w = Weights(found.checkpoint, locator(found.checkpoint.kind, found.prefix), kernels, Trace(), (128, 128), held)
     ids = draft_vocabulary(config, w)
     embed = lambda ids: kernels.embed(ids, model.embedding)
     vector = None if mask is None else kernels.vector(mask)

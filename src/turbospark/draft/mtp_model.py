@@ -16,6 +16,7 @@ from turbospark.config.model import GatedDelta, Layer, ModelConfig
 from turbospark.config.registry import read_config
 from turbospark.draft.mtp_names import belongs, locator
 from turbospark.errors import TurbosparkError
+from turbospark.experts.base import Residency
 from turbospark.kernels.rows import Rows
 from turbospark.layers.rotations import rotations
 from turbospark.layers.trace import Trace
@@ -37,12 +38,13 @@ class MTPModel:
     """A head's weights from a checkpoint, which may be the trunk's; embedding and output are the trunk's unless it has
     its own. Norms follow the convention of the file that holds them."""
 
-    def __init__(self, model: Model, checkpoint: Any):
+    def __init__(self, model: Model, checkpoint: Any, residency: Residency | None = None):
         trunk, own = model.config, read_config(checkpoint)
         _check(trunk, own)
         layer = _layer(own)
         family, n, hidden = model_class(own.family), len(trunk.layers), trunk.hidden
-        w = Weights(checkpoint, locator(checkpoint.kind, family.names), model.kernels, Trace(), own.scale_block)
+        names = locator(checkpoint.kind, family.names)
+        w = Weights(checkpoint, names, model.kernels, Trace(), own.scale_block, residency)
         w = w.scope(f"blk.{n}.")
         self.kernels, self.max_context = model.kernels, model.max_context
         self.config = replace(own, layers=(layer,))

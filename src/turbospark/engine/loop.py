@@ -75,6 +75,8 @@ class Engine:
         plan = self.scheduler.plan()
         if not plan:
             return []
+        traffic = self.model.residency.traffic
+        before = traffic.copy()
         try:
             self.speculation.draft(plan)
             rows = self.scheduler.rows(plan)
@@ -83,6 +85,9 @@ class Engine:
             self.speculation.verified()
             updates, kept = self._settle(plan, rows, blocks)
             self.speculation.settled(plan, kept, rows, forward)
+            spent = traffic.since(before)
+            for work in plan:
+                work.request.stats.experts.add(spent)
             return updates
         except BaseException as error:
             self._abandon(plan, error)

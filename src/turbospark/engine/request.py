@@ -10,6 +10,7 @@ from turbospark.engine.finish import Cut
 from turbospark.engine.params import SamplingParams
 from turbospark.engine.sampler import Drawn, Sampler
 from turbospark.errors import TurbosparkError
+from turbospark.experts.traffic import Traffic
 
 Pieces = Callable[[int], bytes]
 COLLAPSE_ROUNDS, COLLAPSE_RATE = 8, 0.05
@@ -21,7 +22,8 @@ class Stats:
 
     rounds: steps in which a drafter was asked; proposed and accepted tokens, by their place in the block as well;
     rollbacks: rounds that did not keep all. draft_s, verify_s and commit_s are sums over the rounds, plain_s over
-    plain_steps others; a step shared by several requests counts for each of them in full.
+    plain_steps others; experts: what they cost in the request's steps, prompt included. A step shared by several
+    requests counts for each of them in full.
     """
 
     prompt_tokens: int = 0
@@ -40,6 +42,7 @@ class Stats:
     commit_s: float = 0.0
     plain_steps: int = 0
     plain_s: float = 0.0
+    experts: Traffic = field(default_factory=Traffic)
 
     def round(self, proposed: int, accepted: int, draft_s: float, verify_s: float, commit_s: float) -> None:
         """A step in which a drafter was asked for proposals; it may have had none."""

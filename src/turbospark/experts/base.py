@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -65,6 +65,10 @@ class Residency(ABC):
     @abstractmethod
     def experts(self, parts: Sequence[Parts], kernels: Kernels) -> ExpertStore:
         """The experts of the next layer that has some, from views into the model's files."""
+
+    @abstractmethod
+    def beside(self, files: Iterable[Any]) -> Residency:
+        """How a drafter's weights are held, from mapped files: in memory where the trunk's are."""
 
     def begin(self, rows: int) -> None:
         """A forward of so many rows begins. Raises `file_changed` where weights are read in place."""

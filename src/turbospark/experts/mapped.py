@@ -29,6 +29,9 @@ class Mapped(Residency):
     def experts(self, parts: Sequence[Parts], kernels: Kernels) -> ExpertStore:
         return in_place(parts, kernels)
 
+    def beside(self, files: Iterable[File]) -> Residency:
+        return Mapped(files)
+
     def begin(self, rows: int) -> None:
         for file in self._files:
             file.check_unchanged()

@@ -8,6 +8,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,12 +32,13 @@ class Read(NamedTuple):
 
 @dataclass(eq=False)
 class Job:
-    """Reads that belong together. `error` is what the first that failed raised."""
+    """Reads that belong together. `error` is what the first that failed raised; begun and ended: when, 0: not yet."""
 
     left: int
     nbytes: int
     urgent: bool = True
-    begun: bool = False
+    begun: float = 0.0
+    ended: float = 0.0
     error: TurbosparkError | None = None
 
     @property
@@ -140,7 +142,7 @@ class _Queue:
                 if self.closed:
                     return
                 job, read = (self.urgent or self.later).popleft()
-                job.begun = True
+                job.begun = job.begun or perf_counter()
             error = None
             try:
                 if job.error is None:
@@ -153,6 +155,7 @@ class _Queue:
                 job.error = job.error or error
                 job.left -= 1
                 if job.left == 0:
+                    job.ended = perf_counter()
                     self.changed.notify_all()
 
 

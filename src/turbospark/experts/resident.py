@@ -38,6 +38,9 @@ class InMemory(Residency):
         super().__init__()
         self._files, self._reader = Files(files), reader
 
+    def beside(self, files: Iterable[File]) -> Residency:
+        return InMemory(files, self._reader)
+
     def core(self, tensor: QTensor) -> QTensor:
         return self._files.copied([tensor], self._reader)[0]
 

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from turbospark.errors import TurbosparkError
+from turbospark.experts.ahead import Ahead
 from turbospark.experts.base import Expert, ExpertStore, Parts, Residency
 from turbospark.experts.files import Extent, File, Files, moved, pages
 from turbospark.experts.reader import Reader
+from turbospark.experts.resident import InMemory
 from turbospark.experts.slots import HALF_LIFE, Slot, Slots
 from turbospark.kernels.api import Kernels
 from turbospark.quant.tensor import QTensor
@@ -22,9 +24,9 @@ GUESSING_ROWS = 16  # rows of a forward for which experts are read ahead; more t
 class Streamed(Residency):
     """One pool of slots for all layers, each as large as the largest expert, allocated at the first use.
 
-    ahead: how many experts a row are read ahead for the next layer, 0: none. least: slots that are taken in any case.
-    room: tells the bytes that the process may still take; where a slot's memory does not fit in any more, there are
-    as many slots as have been used.
+    ahead: how many experts a row are read ahead for the next layer while that pays, 0: none. least: slots that are
+    taken in any case. room: tells the bytes that the process may still take; where a slot's memory does not fit in any
+    more, there are as many slots as have been used.
     """
 
     name = "streamed"
@@ -42,7 +44,7 @@ class Streamed(Residency):
         super().__init__()
         if isinstance(slots, bool) or not isinstance(slots, int) or slots < 1:
             raise TurbosparkError("bad_slots", f"expert slots are {slots!r}, at least 1 is needed")
-        self.files, self.reader, self.ahead = Files(files), reader, ahead
+        self.files, self.reader, self.ahead = Files(files), reader, Ahead(ahead)
         self._count, self._half_life, self._least, self._room = slots, half_life, least, room
         self._slots: Slots | None = None
         self.stores: list[Store] = []
@@ -59,6 +61,9 @@ class Streamed(Residency):
             self._slots = Slots(memories, self._half_life, self._least, may_grow)
         return self._slots
 
+    def beside(self, files: Iterable[File]) -> Residency:
+        return InMemory(files, self.reader)
+
     def core(self, tensor: QTensor) -> QTensor:
         return self.files.copied([tensor], self.reader)[0]
 
@@ -74,6 +79,7 @@ class Streamed(Residency):
         for slot in self.slots.slots:  # a forward that broke off may have left some
             slot.pinned = False
         self.slots.age(rows)
+        self.ahead.begin(rows)
 
     def settle(self) -> None:
         """Behind an error: waits for all that is being read, and lets go of what could not be."""
@@ -149,12 +155,21 @@ class Store(ExpertStore):
             there = slot.job is None or slot.job.done
             traffic.hits += there
             traffic.misses += not there
-            traffic.useful += slot.guessed
-            slot.guessed = False
+            if slot.guessed:
+                self._came_true(slot)
             if not there and slot.job is not None:
                 self._residency.reader.hurry(slot.job)
         self._drop_guesses()
         self._fetch()
+
+    def _came_true(self, slot: Slot) -> None:
+        """What was read ahead is asked for."""
+        traffic, job = self._residency.traffic, slot.job
+        saved = 0.0 if job is None or not job.begun else (job.ended or perf_counter()) - job.begun
+        slot.guessed = False
+        traffic.useful += 1
+        traffic.saved_s += saved
+        self._residency.ahead.useful(saved)
 
     def arrivals(self, ids: np.ndarray) -> Iterator[dict[int, Expert]]:
         if self._first is not ids:
@@ -183,11 +198,12 @@ class Store(ExpertStore):
 
     def look_ahead(self, x: Any) -> None:
         residency = self._residency
-        if not residency.ahead or residency.rows > GUESSING_ROWS or self._layer + 1 == len(residency.stores):
+        wanted = residency.ahead.wanted
+        if not wanted or residency.rows > GUESSING_ROWS or self._layer + 1 == len(residency.stores):
             return
         following = residency.stores[self._layer + 1]
         if following.guess is not None:
-            following.read_ahead(following.guess(x)[:, : residency.ahead])
+            following.read_ahead(following.guess(x)[:, :wanted])
 
     def read_ahead(self, ids: np.ndarray) -> None:
         """Reads experts that may be asked for, when nothing else has to be read."""
@@ -204,12 +220,18 @@ class Store(ExpertStore):
 
     def _drop_guesses(self) -> None:
         """What was guessed wrong and is not being read yet need not be read at all."""
-        slots, traffic = self._residency.slots, self._residency.traffic
+        residency = self._residency
+        slots, traffic = residency.slots, residency.traffic
         for slot in self._guessed:
-            if slot.guessed and slot.job is not None and self._residency.reader.cancel(slot.job):
-                traffic.dropped += 1
-                traffic.bytes_read -= slot.job.nbytes
-                slots.give_back(slot)
+            job = slot.job
+            if slot.guessed and job is not None:
+                if residency.reader.cancel(job):
+                    traffic.dropped += 1
+                    traffic.bytes_read -= job.nbytes
+                    slots.give_back(slot)
+                else:
+                    traffic.vain += job.nbytes
+                    residency.ahead.wasted(job.nbytes)
             slot.guessed = False
         self._guessed = []
 
@@ -241,6 +263,8 @@ class Store(ExpertStore):
             self._residency.settle()
             raise error
         if slot.weights is None:
+            if slot.job is not None:
+                self._residency.ahead.measured(slot.job.nbytes, slot.job.ended - slot.job.begun)
             place = self._places[e]
             memories = [memory for _, memory in place.split(slot.memory)]
             slot.weights = tuple(self._kernels.borrowed(part) for part in moved(place.parts, memories, place.where))

@@ -14,6 +14,7 @@ from turbospark.formats.install_names import LAYOUT, MANIFEST
 from turbospark.formats.json_file import read_object
 from turbospark.formats.manifest import FileEntry, Manifest, read_manifest
 from turbospark.formats.message import shown
+from turbospark.placement import Asked
 from turbospark.store.arch import arch_keys
 from turbospark.store.content import PIECE
 from turbospark.store.writer import render
@@ -108,7 +109,7 @@ def _layout_faults(folder: Path, manifest: Manifest) -> Iterator[str]:
 
 
 def _model_faults(install: Checkpoint, manifest: Manifest) -> Iterator[str]:
-    for problem in summarise(install.path).problems:
+    for problem in summarise(install.path, asked=Asked("mapped")).problems:  # whatever memory there is here
         yield problem.message
     if manifest.source is None:
         return
