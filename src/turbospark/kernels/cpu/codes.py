@@ -120,24 +120,26 @@ def _q4_1_pair(e: Emit, row: Row) -> Decoded:
 
 def _heads(e: Emit, row: Row) -> tuple[Value, Value]:
     """The first and the second four bytes of each block, in lane order."""
-    lanes = LANES if len(row.blocks) == 8 else [0] * 4 + [1] * 4
-    fours = ([row.blocks[lanes[i]] for i in four] for four in ((0, 1, 4, 5), (2, 3, 6, 7)))
-    ab, cd = (e.cast(e.gather(I64, four), I32x8) for four in fours)
-    return e.shuffle(ab, cd, (0, 2, 8, 10, 4, 6, 12, 14)), e.shuffle(ab, cd, (1, 3, 9, 11, 5, 7, 13, 15))
+    if len(row.blocks) == 2:
+        two = _two(e, row.blocks, 0)
+        return e.shuffle(two, two, [0] * 4 + [4] * 4), e.shuffle(two, two, [1] * 4 + [5] * 4)
+    first, second, *_ = _quads(e, row, 0)
+    return first, second
 
 
-def _five_bits(e: Emit, nibbles: Sequence[Value], high: Value) -> list[Value]:
-    """Codes of nibbles and of 32 fifth bits in each lane."""
-    up = lambda *counts: e.b.shl(high, ir.Constant(I32x8, list(counts) * 2))
+def _five_bits(e: Emit, nibbles: Sequence[Value], high: Sequence[Value]) -> list[Value]:
+    """Codes of nibbles and of fifth bits, of which each lane of the two vectors `high` has sixteen, lowest first."""
+    whole = len(nibbles) == 8
     codes = []
     # a dword's four bits come to the upper half of a byte, that byte to all of the dword, and each keeps one bit
     for i, nibble in enumerate(nibbles):
-        if len(nibbles) == 8:
-            source = e.cast(up(4, 4, 4, 4) if i % 2 == 0 else high, I8x32)
-            same = e.shuffle(source, source, [4 * lane + i // 2 for lane in range(8) for _ in range(4)])
+        source = high[i // 4 if whole else i]
+        if whole:
+            source, at = (e.left(source, 4) if i % 2 == 0 else source), [i // 2 % 2] * 8
         else:
-            source = e.cast(up(4, 0, 4, 0), I8x32)
-            same = e.shuffle(source, source, [4 * lane + 2 * i + lane % 4 // 2 for lane in range(8) for _ in range(4)])
+            source, at = e.b.shl(source, ir.Constant(I32x8, [4, 0] * 4)), [0, 0, 1, 1] * 2
+        source = e.cast(source, I8x32)
+        same = e.shuffle(source, source, [4 * lane + at[lane] for lane in range(8) for _ in range(4)])
         bit = e.b.and_(same, ir.Constant(I8x32, [16, 32, 64, 128] * 8))
         codes.append(e.b.or_(nibble, e.call("llvm.umin.v32i8", I8x32, bit, e.fill(I8x32, 16))))
     return codes
@@ -145,16 +147,16 @@ def _five_bits(e: Emit, nibbles: Sequence[Value], high: Value) -> list[Value]:
 
 def _q5_0(e: Emit, row: Row) -> Decoded:
     first, second = _heads(e, row)
-    high = e.b.or_(e.right(first, 16), e.left(second, 16))
     packed = _quads(e, row, 6) if len(row.blocks) == 8 else [_two(e, row.blocks, 6)]
-    return Decoded([Part(_five_bits(e, _nibbles(e, packed), high), e.halves(e.narrow(first, I16)), 5, 16)])
+    codes = _five_bits(e, _nibbles(e, packed), (e.right(first, 16), second))
+    return Decoded([Part(codes, e.halves(e.narrow(first, I16)), 5, 16)])
 
 
 def _q5_1(e: Emit, row: Row) -> Decoded:
     first, high = _heads(e, row)
     scale, low = _two_halves(e, first)
     packed = _quads(e, row, 8) if len(row.blocks) == 8 else [_two(e, row.blocks, 8)]
-    return Decoded([Part(_five_bits(e, _nibbles(e, packed), high), scale, 5)], low)
+    return Decoded([Part(_five_bits(e, _nibbles(e, packed), (high, e.right(high, 16))), scale, 5)], low)
 
 
 # INT4 affine: a group of 64 is two blocks
