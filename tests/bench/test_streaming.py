@@ -81,8 +81,9 @@ def test_the_reads_of_a_run_are_repeated_in_their_order_and_size_into_other_memo
 def test_a_window_is_held_against_the_larger_of_computing_and_reading():
     traffic = {"hits": 3, "misses": 1, "wait_s": 0.2, "useful": 1, "guesses": 3, "dropped": 1}
     window = streaming.Window([0.1, 0.1], [0.3, 0.3], traffic, 10**9, 0.45, 0.5)
+    assert streaming.Window([0.1], [0.3], traffic, 10**9, 0.45, 0.5, 3).row().endswith("| 3 | 50% |")
     assert window.bound == 0.5
-    assert window.row() == "| 300 | 100 | 250 | 1.20 | 500 | 2.00 | 75% | 75% | 100 | 50% |"
+    assert window.row() == "| 300 | 100 | 250 | 1.20 | 500 | 2.00 | 75% | 75% | 100 |  | 50% |"
     assert streaming.Window([1.0, 1.0], [0.3], traffic, 1, 0.0, 0.5).bound == 2.0
 
 
@@ -92,6 +93,9 @@ def test_tokens_go_on_behind_those_that_were_fed(tmp_path):
     runner.feed([1, 5], 3)
     assert runner.model.engine.session.cursors[0].tokens == [3, 1, 4, 1, 5]
     runner.model.engine.model.residency = SimpleNamespace(reader=SimpleNamespace(disk=(disk := Disk())))
+    runner.ahead(5)
+    runner.model.residency.ahead.begin(10**6)
+    assert runner.model.residency.ahead.wanted == 5
     runner.record()
     assert runner.model.residency.reader.disk is runner.recorded
     assert runner.replay() == (0, 0.0, 0.0)

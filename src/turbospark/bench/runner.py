@@ -92,6 +92,13 @@ class Turbospark(Runner):
         """What experts have cost so far."""
         return vars(self.model.residency.traffic)
 
+    def ahead(self, count: int) -> None:
+        """From now on so many experts a row are read ahead, whether it pays or not."""
+        from turbospark.experts.ahead import Ahead
+
+        residency: Any = self.model.residency
+        residency.ahead = Ahead(count, trial=1 << 40)
+
     def record(self) -> None:
         """Remembers the reads of streamed experts from now on."""
         from turbospark.bench.replay import Recorded

@@ -101,6 +101,7 @@ class Window:
     read: int
     busy_s: float
     alone_s: float
+    ahead: int | None = None
 
     @property
     def bound(self) -> float:
@@ -117,6 +118,7 @@ class Window:
             f"{self.busy_s / sum(self.took):.0%}",
             f"{t['hits'] / max(1, t['hits'] + t['misses']):.0%}",
             f"{1e3 * t['wait_s'] / n:.0f}",
+            "" if self.ahead is None else str(self.ahead),
             f"{t['useful'] / max(1, t['guesses'] - t['dropped']):.0%}",
         )
         return f"| {' | '.join(cells)} |"
@@ -124,7 +126,7 @@ class Window:
 
 COLUMNS = (
     *("ms a token", "all in memory", "reads alone", "ratio", "MB", "GB/s alone", "disk busy", "there", "ms waited"),
-    "ahead, used",
+    *("ahead", "of them used"),
 )
 HEAD = f"| {' | '.join(COLUMNS)} |\n|{' --- |' * len(COLUMNS)}"
 
@@ -149,6 +151,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=12, help="of a window")
     parser.add_argument("--warm", type=int, default=32, help="tokens before the first window")
     parser.add_argument("--prompt", type=int, default=256, help="of a prompt before those, read as one piece")
+    parser.add_argument("--ahead", type=int, action="append", help="experts a row read ahead, in turns; repeatable")
     parser.add_argument("--their-tokens", type=int, default=6, help="of llama.cpp, the first two not counted; 0: none")
     parser.add_argument("--threads", type=int, default=2)
     given = parser.parse_args()
@@ -177,17 +180,26 @@ def main() -> None:
             process.ask("begin", tokens(given.prompt, 1000))
         process.ask("feed", ids[: given.warm])
         print(HEAD, flush=True)
-        for at, alone in zip(starts, compute, strict=True):
+        for turn, (at, alone) in enumerate(zip(starts, compute, strict=True)):
+            ahead = given.ahead[turn % len(given.ahead)] if given.ahead else None
+            if ahead is not None:
+                process.ask("ahead", ahead)
             earlier = process.ask("traffic")
             process.ask("record")
             took = process.ask("feed", ids[at : at + given.tokens], at)
             traffic = {k: v - earlier[k] for k, v in process.ask("traffic").items()}
             if not windows:  # the reads by themselves go to memory that is no part of the run
                 peak, memory = group.peak(), process.ask("memory")
-            windows.append(Window(alone, took, traffic, *process.ask("replay")))
+            read, busy_s, alone_s = process.ask("replay")
+            windows.append(Window(alone, took, traffic, read, busy_s, alone_s, ahead))
             print(windows[-1].row(), flush=True)
     ratio = statistics.median(sum(w.took) / w.bound for w in windows)
     each = statistics.mean(s for w in windows for s in w.took)
+    for ahead in dict.fromkeys(given.ahead or ()):
+        of = [w for w in windows if w.ahead == ahead]
+        told = (sum(sum(w.took) for w in of), sum(w.read for w in of), sum(w.traffic["wait_s"] for w in of))
+        ms, mb, wait = (total / sum(len(w.took) for w in of) for total in told)
+        print(f"{ahead} ahead: {1e3 * ms:.0f} ms, {mb / 1e6:.0f} MB and {1e3 * wait:.0f} ms of waiting a token")
     print(f"streamed: {1 / each:.2f} tokens/s; {ratio:.2f} of the bound, median of {len(windows)} windows")
     print(f"  peak {peak:,} bytes, {peak / nbytes:.1%} of the limit; resident {memory['VmHWM'] / nbytes:.1%}")
     if given.their_tokens > 2:

@@ -15,6 +15,7 @@ class Ahead:
     """
 
     most: int
+    trial: int = TRIAL
     tokens: int = 0
     saved_s: float = 0.0
     vain: int = 0
@@ -29,7 +30,7 @@ class Ahead:
     def begin(self, rows: int) -> None:
         """A forward of so many rows begins."""
         self.tokens += rows
-        if self.tokens < (TRIAL if self.on else PAUSE):
+        if self.tokens < (self.trial if self.on else PAUSE):
             return
         self.on = not self.on or self.pays
         self.tokens, self.vain, self.read, self.saved_s, self.read_s = 0, 0, 0, 0.0, 0.0
