@@ -9,7 +9,7 @@ from turbospark import quant
 from turbospark.kernels.cpu.levels import level
 from turbospark.kernels.cpu.linear import Weight
 
-FORMATS = {"Q8_0": 704, "Q4_1": 704, "INT4": 320, "Q6_K": 512, "F16": 100}
+FORMATS = {"Q8_0": 704, "Q4_1": 704, "Q5_0": 704, "INT4": 320, "Q6_K": 512, "F16": 100}
 
 
 def digests(formats: Iterable[str] = FORMATS) -> dict[str, str]:
