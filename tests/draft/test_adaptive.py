@@ -85,6 +85,34 @@ def test_where_drafting_pays_it_stays_within_5_percent_of_the_best_fixed_block(v
     assert second <= 1.05 * best_fixed(workload, [seed + 100 for seed in SEEDS])
 
 
+@pytest.mark.parametrize(("verify", "draft", "accept"), HOPELESS)
+def test_a_short_answer_loses_little_where_drafting_cannot_pay(verify, draft, accept):
+    workload = Workload(accept, VERIFY[verify], DRAFT[draft], 0.05, first_call=1.2)
+    for tokens in (60, 120):
+        ours = sum(seconds(workload, Adaptive(LONGEST, 1), seed, tokens) for seed in SEEDS)
+        assert ours <= len(SEEDS) * (1.02 * tokens + 2.5)
+
+
+def test_a_shallow_drafter_over_steep_costs_gets_near_the_best_block():
+    """As a small trunk's are on a processor: a row more costs a fifth of a step, a draft half of one."""
+    verify = lambda m: float(np.interp(m, [1, 2, 3, 4, 6, 8, 16], [1, 1.12, 1.45, 1.51, 1.94, 2.5, 5.0]))
+    draft = lambda counts: 0.36 + 0.04 * max(counts)
+    for first, factor in ((0.87, 0.98), (0.76, 1.0)):
+        workload = Workload(falling(first, factor), verify, draft, 0.08)
+        ours = sum(seconds(workload, Adaptive(7, 1), seed) for seed in range(12))
+        assert ours <= 1.05 * best_fixed(workload, range(12))
+
+
+def test_what_a_first_call_seems_to_cost_does_not_lead_to_ever_larger_blocks():
+    """Calls that cost far more than thought: each is told by a second one before a larger block is tried."""
+    policy, asked = Adaptive(LONGEST, 1), []
+    for _ in range(400):
+        (count,) = policy.choose([0], [LONGEST])
+        asked.append(count)
+        policy.learn([0], [count], [count], [0], 0.6 * (count > 0), 1 + 0.5 * count)
+    assert sum(1.6 + 0.5 * count - 1 for count in asked if count) <= 2.0 + 0.02 * 400 + 2.5
+
+
 def test_over_all_paying_workloads_the_first_answer_is_within_5_percent_too():
     ours = [sum(seconds(workload, Adaptive(LONGEST, 1), seed) for seed in SEEDS) for workload in ALL]
     ratios = [t / best_fixed(workload, SEEDS) for t, workload in zip(ours, ALL, strict=True)]

@@ -17,10 +17,15 @@ MEMORY, LONG_MEMORY = (
 MARGIN = 1.01  # proposals must promise this much over plain decoding
 PLAIN = 2  # plain rounds that come first, to be measured
 REFRESH = 128  # drafted rounds after which a plain one is measured again
-EXPLORE, EARLY, NEAR = (8, 24), 48, 0.9  # every so many drafted rounds, early and late, a block nearly as good is tried
+EXPLORE, EARLY, NEAR = (
+    (10, 30),
+    48,
+    0.9,
+)  # every so many drafted rounds, early and late, a block nearly as good is tried
 PROBE, PATIENCE = 2, (4, 32)  # proposals of a probe; plain rounds before the first one and before a late one
 # in plain steps: what may be lost before anything was gained, what gains may be staked again, what a plain round adds
-CREDIT, MOST_CREDIT, EARNED = 5.5, 16.0, 0.01
+CREDIT, MOST_CREDIT, EARNED = 2.0, 16.0, 0.02
+STALL = 4  # a round that took so many times as long as expected was held up, or compiled something
 ROW, DRAFT = 0.05, 0.15  # first guesses: of one more row to verify, and of a draft, over a plain step
 
 
@@ -114,8 +119,9 @@ class Adaptive(Policy):
         self.drafted += any(proposed)
         self.since_plain = self.since_plain + 1 if any(proposed) else 0
         cost = self._cost(asked, rows, sum(proposed)) if plain_before else 1.0
-        if self.verify.known(total) == 1:  # a guess is no account, and neither is a call that compiled
-            cost = min(1 + 2 * cost, max(cost, (draft_s + verify_s) / self.verify(rows)))
+        if plain_before and any(asked):  # an account is made of what was taken, not of what was thought
+            taken = (draft_s + verify_s) / self.verify(rows)
+            cost = taken if taken < STALL * cost else cost
         gain = 1 + sum(accepted) / len(slots) - cost
         self.credit = min(MOST_CREDIT, self.credit + (gain if any(asked) else EARNED))
         for slot, n, kept in zip(slots, proposed, accepted, strict=True):

@@ -7,7 +7,7 @@ from math import exp, log
 
 COUNTED = 8  # measurements that count alike; later ones count for 1 / COUNTED at least
 SPIKE = log(1.5)  # a known size moves by no more at once, so that a stall of the machine is soon forgotten
-COLD = log(2.5)  # a first call that took so many times as long as expected is not believed
+COLD = log(1.5)  # a first call that took so many times as long as expected is not believed
 SLOWER = 0.5  # what a slower measurement counts for: other work on the machine only ever slows
 DRIFT = 0.1  # of a known size's step that is taken to be the machine's, and so every size's
 HOPE = 0.85  # of the rise between neighbours that a size between them is expected to show: it is tried sooner or later
@@ -23,6 +23,7 @@ class Costs:
         self._logs: dict[int, float] = {}
         self._counts: dict[int, int] = {}
         self._firsts: dict[int, float] = {}
+        self._doubted: set[int] = set()
 
     def learn(self, size: int, seconds: float, expected: float = 0.0) -> None:
         """A first call may have compiled something, or touched its memory for the first time: where it took far more
@@ -34,8 +35,10 @@ class Costs:
             self._firsts[size] = value
             slow = expected > 0 and value - log(expected) > COLD
             self._logs[size] = log(expected) if slow else value
+            self._doubted.update([size] * slow)
         elif count == 2:
             self._logs[size] = min(value, self._firsts.pop(size))
+            self._doubted.discard(size)
         else:
             step = max(-SPIKE, min(SPIKE, value - self._logs[size])) / min(count, COUNTED)
             step *= SLOWER if step > 0 else 1.0
@@ -44,8 +47,8 @@ class Costs:
 
     @property
     def largest(self) -> int:
-        """The largest size that was measured."""
-        return self._sizes[-1] if self._sizes else 0
+        """The largest size whose seconds are believed."""
+        return max((size for size in self._sizes if size not in self._doubted), default=0)
 
     def known(self, size: int) -> int:
         """How often a size was measured."""

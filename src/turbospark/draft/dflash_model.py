@@ -150,7 +150,7 @@ class DFlashModel:
             self.projection = w.matrix("candidate_selector.hidden_projection", c.selector.rank, c.hidden)
 
     def observe(self, taps: Any, rows: Rows, caches: Sequence[KVCache]) -> None:
-        """Writes the keys and values of committed rows; taps [R, n_taps * H], the states there in config.taps' order."""
+        """Writes the keys and values of committed rows; taps [R, n_taps * H]: states there, in config.taps' order."""
         self.kernels.remember(taps, rows, caches, self.reading)
 
     def block(self, rows: Rows, caches: Sequence[KVCache], first: np.ndarray) -> Any:
