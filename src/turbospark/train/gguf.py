@@ -13,22 +13,31 @@ from turbospark import quant
 from turbospark.draft.dflash_config import DFlashConfig
 from turbospark.draft.dflash_names import locator
 from turbospark.formats.ggml_types import GGML_IDS
+from turbospark.quant.tensor import QTensor
 
 ALIGNMENT = 32
 U32, F32, BOOL, STRING, ARRAY = 4, 6, 7, 8, 9
-Entry = tuple[str, str, np.ndarray]  # name, format, values
+Values = np.ndarray | QTensor
+Entry = tuple[str, str, Values]  # name, format, values or what they are encoded as
 
 
 def write_gguf(
-    path: Path, config: DFlashConfig, tensors: Mapping[str, np.ndarray], matrices: str = "Q4_1", codebooks: str = "Q4_0"
+    path: Path, config: DFlashConfig, tensors: Mapping[str, Values], matrices: str = "Q4_1", codebooks: str = "Q4_0"
 ) -> None:
-    """Tensors by published name, float32, and d2t of whole numbers. Vectors and convolution kernels stay F32."""
+    """Tensors by published name, float32 or encoded already, and d2t of whole numbers.
+
+    Vectors and convolution kernels stay F32.
+    """
     place = locator("gguf")
-    format = lambda name, v: "I32" if v.dtype.kind == "i" else codebooks if name.endswith("codebook") else matrices
-    entries = [
-        (next(iter(place(n))), format(n, v) if v.ndim == 2 or v.dtype.kind == "i" else "F32", v)
-        for n, v in tensors.items()
-    ]
+
+    def format(name: str, v: Values) -> str:
+        if isinstance(v, QTensor):
+            return v.format
+        if v.dtype.kind == "i":
+            return "I32"
+        return "F32" if v.ndim != 2 else codebooks if name.endswith("codebook") else matrices
+
+    entries = [(next(iter(place(n))), format(n, v), v) for n, v in tensors.items()]
     write_file(path, _metadata(config), entries)
 
 
@@ -48,7 +57,9 @@ def write_file(path: Path, metadata: Mapping[str, Any], entries: Iterable[Entry]
             out.write(_padded(data))
 
 
-def _encoded(name: str, format: str, values: np.ndarray) -> bytes:
+def _encoded(name: str, format: str, values: Values) -> bytes:
+    if isinstance(values, QTensor):
+        return values.data.tobytes()
     if format == "I32":
         return values.astype("<i4").tobytes()
     return quant.encode(values.astype(np.float32), format, name).data.tobytes()
