@@ -133,13 +133,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     if config.selector is not None and args.top_k is not None:
         config = replace(config, selector=replace(config.selector, top_k=args.top_k))
     trunk, tokenizer = open_trunk(args.trunk, args.device, args.length), load_tokenizer(open_checkpoint(args.trunk))
+    count = args.sequences
     told = Settings(
-        steps=1, seed=args.seed, sequences=args.sequences, together=args.sequences, length=args.length, made=0.8
-    )
+        steps=1, seed=args.seed, sequences=count, together=count, length=args.length, made=0.8,
+        code=0.35, arithmetic=0.35, prose=0.25,
+    )  # fmt: skip
     made = write(trunk, chat_of(tokenizer), starts(told, tokenizer), told, print)
-    moments = second_moments(
-        restored(config, tensors, trunk, args.length), read(trunk, made, config.taps), args.anchors
-    )
+    torch.manual_seed(args.seed)
+    corpus = read(trunk, made, config.taps)
+    moments = second_moments(restored(config, tensors, trunk, args.length), corpus, args.anchors)
     write_gguf(args.out, config, in_few_bits(tensors, moments), codebooks="Q8_0")
 
 
