@@ -86,11 +86,30 @@ def _deepseek_fp8(folder: Path) -> Path:
     return deepseek2.write_hf(folder / "fp8", config, arrays)
 
 
+def _stacked_fp8(folder: Path) -> Path:
+    """Stacked experts as FP8, gate and up fused, with a scale a block of 8 x 8."""
+    config = {**deepseek2.V3, "quantization_config": {"quant_method": "fp8", "weight_block_size": [8, 8]}}
+    made = deepseek2.weights(config)
+    arrays: dict[str, np.ndarray] = {name: values for name, values in made.items() if ".experts." not in name}
+    for layer in range(config["first_k_dense_replace"], config["num_hidden_layers"]):
+        experts = f"model.layers.{layer}.mlp.experts."
+        gate, up, down = (
+            np.stack([made[f"{experts}{e}.{role}_proj.weight"] for e in range(config["n_routed_experts"])])
+            for role in ("gate", "up", "down")
+        )
+        for name, values in (("gate_up_proj", np.concatenate([gate, up], 1)), ("down_proj", down)):
+            blocks = (len(values), *(-(-n // 8) for n in values.shape[1:]))
+            scales = np.random.default_rng(layer).uniform(0.5, 2, blocks).astype(np.float32)
+            arrays[experts + name], arrays[f"{experts}{name}_scale_inv"] = values.astype(float8_e4m3fn), scales
+    return deepseek2.write_hf(folder / "stacked", config, arrays)
+
+
 FOLDERS: dict[str, Callable[[Path], Path]] = {
     "dense": lambda folder: hf.write(folder / "llama", dense()),
     "mixture": _qwen_hf,
     "deepseek2": _deepseek_hf,
     "deepseek2 in FP8": _deepseek_fp8,
+    "deepseek2 in stacked FP8": _stacked_fp8,
 }
 SOURCES = {f"GGUF, {name}": made for name, made in GGUFS.items()}
 SOURCES |= {f"folder, {name}": made for name, made in FOLDERS.items()}

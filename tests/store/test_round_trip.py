@@ -54,6 +54,16 @@ def test_a_repack_twice_and_a_repack_of_a_repack_are_the_same_bytes(tmp_path, na
         assert contents(import_model(again, alias).path) == contents(first)
 
 
+def test_stacks_in_fp8_are_packed_an_expert_each_with_its_own_scales(tmp_path):
+    install = open_checkpoint(import_model(FOLDERS["deepseek2 in stacked FP8"](tmp_path), "copy").path)
+    codes = [name for name, info in install.tensors.items() if info.format == "F8_E4M3"]
+    assert len(codes) == 2 * 8 * 3  # layers, experts, roles
+    for name in codes:
+        assert install.tensors[name].file.parent.name == "packed_experts"
+        assert install.tensors[name + "_scale_inv"].shape == tuple(n // 8 for n in install.tensors[name].shape)
+    assert not any(name.endswith(("gate_up_proj", "gate_up_proj_scale_inv")) for name in install.tensors)
+
+
 @pytest.mark.parametrize("name", ["mixture", "deepseek2"])
 def test_an_expert_is_three_tensors_in_one_aligned_stride(tmp_path, name):
     for write_source in (GGUFS[name], FOLDERS[name]):

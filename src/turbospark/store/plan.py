@@ -20,6 +20,8 @@ FLOATS = ("F32", "F16", "BF16")
 FORMATS = {"q8_0": ("Q8_0", 32), "int4": ("INT4", 64)}  # what --quantize may ask for, and the columns it needs
 # the choice of experts is the one product whose rounding changes which weights are used
 ROUTERS = ("ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight", "mlp.gate.weight", "mlp.shared_expert_gate.weight")
+FP8, FP8_SCALES = ("F8_E4M3", "F8_E5M2"), ("_scale_inv", "_scale")
+MTP = ("mtp.", "model.mtp.")
 DRAFTERS = ("dflash.", "mtp.")  # stay as they are: their rounding costs acceptance at every step
 GGUF_EXPERTS = "blk.{layer}.ffn_{role}_exps.{expert}.weight"
 HF_EXPERTS = "layers.{layer}.mlp.experts.{expert}.{role}_proj.weight"
@@ -78,16 +80,23 @@ class Plan:
             yield f"packed_experts/{layer_file(i)}", stride, layer
 
 
-def make_plan(kind: str, tensors: Iterable[TensorInfo], layers: int, quantize: str | None) -> Plan:
+def make_plan(
+    kind: str,
+    tensors: Iterable[TensorInfo],
+    layers: int,
+    quantize: str | None,
+    scale_block: tuple[int, int] = (128, 128),
+) -> Plan:
     """The plan of a source's tensors; routed experts of the trunk's `layers` are packed, whatever form they have.
 
-    quantize: "q8_0" or "int4" for matrices of a source in plain floats; routers, vectors and rows that are no whole
-    blocks stay. Raises `already_quantised`, `unsupported_layout`, `unsupported_tensor`.
+    scale_block: rows and columns that a scale of FP8 covers. quantize: "q8_0" or "int4" for matrices of a source in
+    plain floats; routers, vectors and rows that are no whole blocks stay. Raises `already_quantised`,
+    `unsupported_layout`, `unsupported_tensor`.
     """
     tensors = list(tensors)
     if quantize is not None:
         _check_plain(tensors, quantize)
-    rest, found, template = _sorted(kind, tensors, layers)
+    rest, found, template = _sorted(kind, _apart(tensors, scale_block), layers)
     lead = min(found, default=0)
     if sorted(found) != list(range(lead, lead + len(found))) or len({len(e) for e in found.values()}) > 1:
         message = f"routed experts are in layers {sorted(found)}, {[len(found[i]) for i in sorted(found)]} of them"
@@ -110,8 +119,36 @@ def _check_plain(tensors: Sequence[TensorInfo], quantize: str) -> None:
         raise TurbosparkError("already_quantised", message, "import it as it is, or take the original in plain floats")
 
 
+def _apart(tensors: Sequence[TensorInfo], scale_block: tuple[int, int]) -> list[TensorInfo]:
+    """With FP8 stacks and their scales as tensors an expert; as they are, where a scale covers rows of two of them."""
+    named = {info.name: info for info in tensors}
+    pieces: list[TensorInfo] = []
+    for info in tensors:
+        match = _HF.fullmatch(info.name)
+        if match is None or match[3] is not None or info.format not in FP8 or match[1].startswith(MTP):
+            continue
+        scales = next((named.pop(info.name + end) for end in FP8_SCALES if info.name + end in named), None)
+        if scales is None or not _fits(info, scales, match[4], scale_block):
+            return list(tensors)
+        template = match[1] + HF_EXPERTS.replace("{layer}", match[2])
+        for whole in (named.pop(info.name), scales):
+            for e, role, piece in _split(whole, match[4]):
+                name = template.replace("{expert}", str(e)).replace("{role}", role)
+                pieces.append(piece._replace(name=name + whole.name.removeprefix(info.name)))
+    return [*named.values(), *pieces]
+
+
+def _fits(info: TensorInfo, scales: TensorInfo, role: str, scale_block: tuple[int, int]) -> bool:
+    """Whether each expert's rows have scales of their own."""
+    if len(info.shape) != 3:
+        return False
+    count, out, columns = info.shape
+    whole = role != "gate_up" or (out // 2) % scale_block[0] == 0
+    return whole and scales.shape == (count, -(-out // scale_block[0]), -(-columns // scale_block[1]))
+
+
 def _sorted(
-    kind: str, tensors: Sequence[TensorInfo], layers: int
+    kind: str, tensors: Iterable[TensorInfo], layers: int
 ) -> tuple[list[TensorInfo], dict[int, dict[int, dict[str, TensorInfo]]], str | None]:
     """What stays together, the experts by layer, number and role, and the template of their names."""
     rest: list[TensorInfo] = []
@@ -127,8 +164,8 @@ def _sorted(
         else:
             prefix, layer, number, role = match.groups()
         stacked = number is None
-        # scales of FP8 stacks cover blocks of rows that need not end where an expert does
-        if int(layer) >= layers or prefix.startswith(("mtp.", "model.mtp.")) or (stacked and info.format[:3] == "F8_"):
+        # FP8 stacks that are still whole have scales for rows of two experts
+        if int(layer) >= layers or prefix.startswith(MTP) or (stacked and info.format in FP8):
             rest.append(info)
             continue
         template = GGUF_EXPERTS if kind == "gguf" else prefix + HF_EXPERTS

@@ -20,7 +20,7 @@ from turbospark.store.source import Source, open_source
 from turbospark.store.writer import Partial
 from turbospark.units import size
 
-WRITER = 1  # of the bytes written; another number throws away what an older program left unfinished
+WRITER = 2  # of the bytes written; another number throws away what an older program left unfinished
 SPARE = 16 << 20  # bytes left to the disk beside the install: folders, the journal
 
 Progress = Callable[[int, int], None]
@@ -54,7 +54,7 @@ def import_model(
             raise home.taken(alias)
         opened = open_source(source, drafter)
         trunk = len(opened.config.layers)
-        plan = make_plan(opened.checkpoint.kind, opened.tensors, trunk, quantize)
+        plan = make_plan(opened.checkpoint.kind, opened.tensors, trunk, quantize, opened.config.scale_block)
         total = sum(map(len, opened.small.values())) + sum(plan.sizes.values())
         _check_room(alias, total)
         writing = Partial(home.partial(alias), _recipe(opened, quantize))
