@@ -35,6 +35,11 @@ def report(**outcomes):
     return Report("m", "d", 1, Plan(kinds=("code",)), costs, [*outcomes.values()])
 
 
+def test_a_model_without_a_chat_template_continues_the_prompts(tmp_path, capsys):
+    plain = str(write_alphabet(tmp_path / "plain.gguf", template=None, context=2048))
+    assert "| code | off | 1.00 |" in told(capsys, plain, "--speculative", *FEW, "--proposals", "1")
+
+
 def test_the_table_has_a_line_for_every_setting_and_the_plot_is_a_png(model, capsys, tmp_path):
     plot = tmp_path / "plot.png"
     out = told(capsys, model, "--speculative", *FEW, "--proposals", "1,3,auto", "--plot", str(plot))

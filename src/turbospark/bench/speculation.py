@@ -2,9 +2,10 @@
 
     turbospark bench MODEL --speculative --speculative-drafter auto --proposals 1,3,7,auto
 
-Answers to held-out prompts, once for every number of proposals, and each time plainly beside it: the two take turns, a
-step of whoever has worked less, so that a busy moment of the machine meets both. c(M) is the time of a forward of M
-rows and their logits over that of one, the sizes taking turns. Predicted is what tokens a round and its costs promise:
+Answers to held-out prompts, which a model without a chat template continues as plain text, once for every number of
+proposals, and each time plainly beside it: the two take turns, a step of whoever has worked less, so that a busy moment
+of the machine meets both. c(M) is the time of a forward of M rows and their logits over that of one, the sizes taking
+turns. Predicted is what tokens a round and its costs promise:
 
     tokens a round / (c(proposals + 1) + draft and commit / plain step)
 """
@@ -145,7 +146,8 @@ class Side:
         lm = LanguageModel(model.checkpoint, model.config, model.tokenizer, self._engine)
         chosen: Any = setting
         params = SamplingParams(temperature=plan.temperature, seed=1, max_new=tokens, speculative=chosen)
-        self.request = lm.submit([{"role": "user", "content": prompt}], params)
+        chats = lm.tokenizer is not None and lm.tokenizer.has_chat_template
+        self.request = lm.submit([{"role": "user", "content": prompt}] if chats else prompt, params)
         self.seconds = 0.0
 
     def work(self) -> None:
