@@ -87,6 +87,8 @@ class Adaptive(Policy):
         known = self.verify.known(rows)
         if self.rounds < PLAIN or not known or self.since_plain >= min(REFRESH, 16 * known):
             return none
+        if self._cost([1, *none[1:]], rows) - 1 > self.credit:  # told early: plain steps should not pay for thinking
+            return none
         # a cost is not guessed at more than twice the size of what was measured
         reach = max(PROBE, (2 * self.verify.largest - rows) // len(slots))
         most = [min(m, self.longest, reach) for m in most]
@@ -118,9 +120,9 @@ class Adaptive(Policy):
         self.rounds += 1
         self.drafted += any(proposed)
         self.since_plain = self.since_plain + 1 if any(proposed) else 0
-        cost = self._cost(asked, rows, sum(proposed)) if plain_before else 1.0
+        cost = 1.0
         if plain_before and any(asked):  # an account is made of what was taken, not of what was thought
-            taken = (draft_s + verify_s) / self.verify(rows)
+            cost, taken = self._cost(asked, rows, sum(proposed)), (draft_s + verify_s) / self.verify(rows)
             cost = taken if taken < STALL * cost else cost
         gain = 1 + sum(accepted) / len(slots) - cost
         self.credit = min(MOST_CREDIT, self.credit + (gain if any(asked) else EARNED))
