@@ -6,6 +6,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from turbospark.errors import TurbosparkError
+
 # by kind of drafter: proposals a block; 0: off; unset or no number: auto
 DRAFTS = {"TURBOSPARK_DFLASH_DRAFT": "dflash", "TURBOSPARK_MTP_DRAFT": "mtp"}
 
@@ -38,9 +40,19 @@ def cpu_level(environment: Mapping[str, str] = os.environ) -> str | None:
 
 def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
     """Where compiled kernels are kept: turbospark/ below XDG_CACHE_HOME, which is ~/.cache unless set."""
-    return Path(environment.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "turbospark"
+    return _folder("XDG_CACHE_HOME", "~/.cache", environment) / "turbospark"
 
 
 def home(environment: Mapping[str, str] = os.environ) -> Path:
     """Where installs are kept: TURBOSPARK_HOME, which is ~/.turbospark unless set."""
-    return Path(environment.get("TURBOSPARK_HOME") or "~/.turbospark").expanduser()
+    return _folder("TURBOSPARK_HOME", "~/.turbospark", environment)
+
+
+def _folder(name: str, default: str, environment: Mapping[str, str]) -> Path:
+    """Raises `no_home` where ~ stands for a folder that nobody knows."""
+    text = environment.get(name) or default
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        message = f"{name} is {text!r}, and whose home that is cannot be told"
+        raise TurbosparkError("no_home", message, f"{name} may name any folder by its whole path") from None

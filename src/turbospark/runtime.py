@@ -231,7 +231,8 @@ def _drafter_bytes(named: str | os.PathLike[str] | None, trunk: Checkpoint, conf
     try:
         if named in ("auto", "dflash", "mtp"):
             kinds = ("dflash", "mtp") if named == "auto" else (str(named),)
-            found = next((found for kind in kinds for found in search(kind, trunk, config)), None)
+            passed = lambda error: None  # load_drafter tells of it
+            found = next((found for kind in kinds for found in search(kind, trunk, config, passed)), None)
         else:
             found = opened(Path(named), config)
     except TurbosparkError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+SIZES = {"kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+
 
 def size(nbytes: float) -> str:
     """Bytes in decimal units, as disks and downloads state them: "98.4 MB"."""

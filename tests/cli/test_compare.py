@@ -25,6 +25,12 @@ def test_both_texts_and_both_speeds_are_shown(model, capsys):
     assert re.search(r"^the same 27 tokens, [\d.]+ times as fast", out.splitlines()[-1])
 
 
+def test_answers_of_one_token_have_no_speed_to_compare(model, capsys):
+    status, out, _ = told(capsys, model, "m", *ASKED, "--max-new", "1")
+    assert status == 0
+    assert out.splitlines()[-1] == "the same 1 tokens, too few to tell speeds"
+
+
 def test_long_texts_are_wrapped_into_their_columns():
     words = "one two three four five six seven"
     lines = compare._wrapped(f"{words}\n\n  x", 12)

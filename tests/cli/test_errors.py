@@ -5,11 +5,13 @@ import json
 import os
 import subprocess
 import sys
+from argparse import ArgumentTypeError
 
 import pytest
 
 from tests.tiny.alphabet import alphabet_parts, write_alphabet, write_ids_only
 from tests.tiny.gguf_file import write_gguf
+from turbospark.cli.arguments import bytes_or_auto
 from turbospark.cli.main import main
 
 
@@ -71,6 +73,18 @@ def test_bad_arguments_are_named(capsys, argv, names):
 def test_values_out_of_range_are_named(model, capsys, flag, value):
     line = refused(capsys, ["run", model, "x", flag, value], "invalid_parameter")
     assert flag.strip("-").replace("-", "_") in line
+
+
+def test_bytes_have_the_units_that_are_shown():
+    given = {"1000": 1000, "4GB": 4 * 10**9, "512MiB": 2**29, "1.5 kB": 1500, "auto": None}
+    assert {text: bytes_or_auto(text) for text in given} == given
+    for wrong in ("4 gb", "4XB", "0.1kBs", "-4GB", "0GB", "GB", ""):
+        with pytest.raises(ArgumentTypeError):
+            bytes_or_auto(wrong)
+
+
+def test_two_measurements_at_once_are_refused(model, capsys):
+    refused(capsys, ["bench", model, "--speculative", "--against", "llama.cpp"], "bad_arguments")
 
 
 def test_no_proposals_is_spelled_off(model, capsys):

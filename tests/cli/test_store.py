@@ -45,17 +45,45 @@ def test_list_shows_installs_with_what_they_were_made_of(model, capsys):
     assert "smollm2" in told
 
 
+def test_a_stopped_import_tells_how_it_goes_on(model, capsys, monkeypatch):
+    def stopped(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("turbospark.store.repack.import_model", stopped)
+    told = ran(capsys, "import", model, "--alias", "mine", status=130)
+    assert "stopped; the same import of mine goes on from here, turbospark rm mine forgets it" in told.err
+
+
+def test_a_name_that_a_broken_link_bears_is_taken_before_anything_is_copied(model, capsys, tmp_path):
+    home.home().mkdir()
+    home.place("mine").symlink_to(tmp_path / "nowhere")
+    assert "[alias_taken]" in ran(capsys, "import", model, "--alias", "mine", status=2).err
+
+
+def test_an_install_that_is_a_link_goes_without_what_it_points_to(model, capsys, tmp_path):
+    ran(capsys, "import", model, "--alias", "mine", "--quiet")
+    home.place("linked").symlink_to(home.place("mine"))
+    home.place("astray").symlink_to(tmp_path / "nowhere")
+    for name in ("linked", "astray"):
+        assert f"removed {name}, 0 bytes freed" in ran(capsys, "rm", name).err
+        assert "[not_installed]" in ran(capsys, "rm", name, status=2).err
+    assert [name for name, _ in home.installs()] == ["mine"]
+    assert ran(capsys, "verify", "mine").out.endswith(": sound\n")
+
+
 def test_an_install_goes_before_an_alias_of_the_same_name(model, capsys):
-    ran(capsys, "import", model, "--alias", "smollm2", "--quiet")
+    said = ran(capsys, "import", model, "--alias", "smollm2").err
+    assert "from now on smollm2 is this install, not SmolLM2 135M Instruct, Q4_1" in said
     assert resolve("smollm2") == home.place("smollm2")
     assert ran(capsys, "list").out.count("smollm2") == 2  # its line, and its folder below
     ran(capsys, "rm", "smollm2")
     assert resolve("smollm2") != home.place("smollm2")
 
 
-def test_an_install_whose_manifest_is_broken_is_listed_as_damaged(model, capsys):
+@pytest.mark.parametrize("text", ["{", "[" * 200_000, "[]", "{}"])
+def test_an_install_whose_manifest_is_broken_is_listed_as_damaged(model, capsys, text):
     ran(capsys, "import", model, "--alias", "mine", "--quiet")
-    (home.place("mine") / "manifest.json").write_text("{")
+    (home.place("mine") / "manifest.json").write_text(text)
     assert "a damaged install (`turbospark verify` tells more)" in ran(capsys, "list").out
 
 

@@ -77,7 +77,7 @@ def test_weights_stay_in_their_stored_format(trunk, tmp_path, format):
         matrix = values.ndim == 2 and "codebook" not in name and "hidden_projection" not in name
         rounded[name] = quant.decode(quant.encode(values, format)) if matrix else values
     stored = loaded(trunk, write_dflash_gguf(tmp_path / "d.gguf", config, arrays, format))
-    assert stored.model.fc.tensor.format == format
+    assert stored.model.reading.fc[0][0].tensor.format == format
     assert proposals(trunk, stored) == proposals(trunk, loaded(trunk, write_dflash(tmp_path / "f", config, rounded)))
 
 
@@ -161,6 +161,26 @@ def test_the_closest_name_comes_first_and_dflash2_before_dflash(tmp_path, trunk)
     for name in ("llama-DFlash2", "llama-1b-DFlash", "llama-1b-DFlash2"):
         write_dflash(tmp_path / name, dflash_config(trunk.config))
     assert [p.name for p in find.beside(path)] == ["llama-1b-DFlash2", "llama-1b-DFlash", "llama-DFlash2"]
+
+
+def test_auto_passes_over_what_cannot_be_opened_and_dflash_refuses_it(tmp_path):
+    lm = turbospark.load(write_llama(tmp_path / "llama.gguf"), "reference", slots=2)
+    (tmp_path / "llama-DFlash2.gguf").write_bytes(b"")
+    notes = []
+    assert loaded(lm, "auto", note=notes.append) is None
+    assert notes == [f"passed over: {tmp_path / 'llama-DFlash2.gguf'} is empty"]
+    with pytest.raises(TurbosparkError, match="is empty"):
+        loaded(lm, "dflash")
+
+
+def test_a_folder_that_may_not_be_listed_holds_no_drafter_to_find(tmp_path, monkeypatch):
+    path = write_llama(tmp_path / "llama.gguf")
+
+    def closed(folder):
+        raise PermissionError(13, "Permission denied", str(folder))
+
+    monkeypatch.setattr(type(tmp_path), "iterdir", closed)
+    assert find.beside(path) == []
 
 
 def test_auto_passes_over_what_does_not_fit_and_says_so(tmp_path, trunk):

@@ -237,6 +237,7 @@ def test_a_wrong_entry_of_the_layout_is_refused_by_name(install, spoil, words):
         ({"files": {"model_weights.bin": {"size": 1, "sha256": "x"}}}, "bad_manifest"),
         ({"files": {"../../etc/passwd": {"size": 1, "sha256": "0" * 64}}}, "bad_manifest"),
         ({"files": {"/etc/passwd": {"size": 1, "sha256": "0" * 64}}}, "bad_manifest"),
+        ({"files": {"a\ud800": {"size": 0, "sha256": "0" * 64}}}, "bad_manifest"),
         ({"source": {"kind": "zip"}}, "bad_manifest"),
         ({"source": {"kind": "gguf"}}, "bad_manifest"),
         ({"source": {"kind": "hf", "experts": "{layer}"}}, "bad_manifest"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 
 import pytest
@@ -12,6 +13,7 @@ from tests.store.test_round_trip import contents
 from tests.tiny.install_file import change
 from turbospark.cli.main import main
 from turbospark.errors import TurbosparkError
+from turbospark.formats import open_checkpoint
 from turbospark.store.repack import import_model
 from turbospark.store.verify import verify
 from turbospark.store.writer import render
@@ -84,6 +86,15 @@ def test_wrong_sizes_and_missing_and_surplus_files_are_all_named(install):
         "notes.txt: it is not in the manifest",
     ):
         assert words in faults
+
+
+def test_a_pipe_in_place_of_a_file_is_named_and_not_waited_for(install):
+    content = json.loads((install / "manifest.json").read_bytes())
+    os.mkfifo(install / "pipe")
+    sealed(install, files={**content["files"], "pipe": {"size": 0, "sha256": "0" * 64}})
+    assert verify(install)[0] == "pipe: it is no file"
+    with pytest.raises(TurbosparkError, match="pipe is no file"):
+        open_checkpoint(install)
 
 
 def test_a_manifest_whose_hashes_were_made_to_fit_still_has_its_own(install):

@@ -137,7 +137,10 @@ def _data(shape: tuple[int, ...], format: str, skew: float, rng: np.random.Gener
 
 def write(path: str, model: str, format: str, experts: int, skew: float = 0.0) -> None:
     """One tensor in memory at a time."""
-    import gguf
+    try:
+        import gguf
+    except ImportError:
+        raise SystemExit("random models are written by the gguf package: pip install gguf") from None
 
     family, numbers, vocab, tensors = MODELS[model](format, experts)
     writer = gguf.GGUFWriter(path, family)
@@ -168,7 +171,7 @@ def write(path: str, model: str, format: str, experts: int, skew: float = 0.0) -
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Writes a GGUF with random weights at published shapes")
+    parser = argparse.ArgumentParser(description="Writes a GGUF with random weights at published shapes (needs gguf)")
     parser.add_argument("model", choices=MODELS)
     parser.add_argument("path")
     parser.add_argument("--format", default="Q8_0", help="of the matrices (default: Q8_0)")

@@ -126,11 +126,12 @@ class Report:
     def plain(self, kind: str) -> float:
         """Tokens a second without drafter, over all that was measured beside it."""
         ours = [o for o in self.outcomes if o.kind == kind]
-        return sum(o.tokens for o in ours) / sum(o.plain_seconds for o in ours)
+        spent = sum(o.plain_seconds for o in ours)
+        return sum(o.tokens for o in ours) / spent if spent else 0.0
 
     def predicted(self, outcome: Outcome) -> float | None:
         """None where the size of a block is not fixed."""
-        if not isinstance(outcome.setting, int) or not outcome.rounds:
+        if not isinstance(outcome.setting, int) or not outcome.rounds or not outcome.plain_seconds:
             return None
         beside = (outcome.draft_s + outcome.commit_s) / outcome.rounds * outcome.tokens / outcome.plain_seconds
         return outcome.tokens_per_round / (self.c(outcome.setting + 1) + beside)

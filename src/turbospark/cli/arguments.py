@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import re
 from typing import Any, NoReturn
 
 from turbospark.errors import TurbosparkError
+from turbospark.units import SIZES
 
 
 class Parser(argparse.ArgumentParser):
@@ -43,6 +45,16 @@ def count_or_auto(given: str) -> int | None:
     if value is not None and value < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1, has {value}")
     return value
+
+
+def bytes_or_auto(given: str) -> int | None:
+    """A number of bytes, or of kB, MB, GB (thousands) or KiB, MiB, GiB (1024s) of them."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([A-Za-z]+)", given)
+    if match is None:
+        return count_or_auto(given)
+    if match[2] not in SIZES:
+        raise argparse.ArgumentTypeError(f"has the unit {match[2][:20]!r}, known are {', '.join(SIZES)}")
+    return count_or_auto(str(int(float(match[1]) * SIZES[match[2]])))
 
 
 def number(given: str) -> float:

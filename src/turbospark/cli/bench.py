@@ -42,6 +42,8 @@ def bench(args: argparse.Namespace) -> int:
         if given is not None and given < 1:
             raise TurbosparkError("bad_arguments", f"--{name} must be at least 1, has {given}")
     if args.speculative:
+        if args.against is not None:
+            raise TurbosparkError("bad_arguments", "--against and --speculative are two measurements", "give one")
         return bench_speculation.bench(args, _threads(args.threads))
     plan = against.Plan(args.prompt, args.tokens or 64, args.rounds)
     results = []

@@ -95,7 +95,8 @@ def compare(args: argparse.Namespace) -> int:
     if one.request.output != other.request.output:
         raise TurbosparkError("tokens_differ", "the two texts differ", "this must not happen: please report it")
     rounds = f", {other.request.stats.tokens_per_round:.2f} tokens a round" if other.request.stats.rounds else ""
-    print(f"\nthe same {len(one.request.output)} tokens, {other.speed / one.speed:.2f} times as fast{rounds}")
+    times = f", {other.speed / one.speed:.2f} times as fast" if one.speed else ", too few to tell speeds"
+    print(f"\nthe same {len(one.request.output)} tokens{times}{rounds}")
     return 0
 
 

@@ -8,7 +8,16 @@ from typing import NamedTuple
 
 from turbospark import __version__
 from turbospark.cli import bench, compare, store, train
-from turbospark.cli.arguments import Parser, count_or_auto, number, speculative, text, whole, whole_or_auto
+from turbospark.cli.arguments import (
+    Parser,
+    bytes_or_auto,
+    count_or_auto,
+    number,
+    speculative,
+    text,
+    whole,
+    whole_or_auto,
+)
 from turbospark.errors import TurbosparkError
 from turbospark.kernels.registry import BACKENDS
 from turbospark.memory import GUARDS
@@ -70,7 +79,9 @@ def _held(group: argparse._ActionsContainer) -> None:
         "--expert-residency", choices=RESIDENCIES, default="auto", help="where routed experts are (default: auto)"
     )
     group.add_argument("--expert-cache-slots", metavar="N|auto", type=count_or_auto, help="streamed experts in memory")
-    group.add_argument("--memory", metavar="BYTES|auto", type=count_or_auto, help="for weights, caches and all else")
+    group.add_argument(
+        "--memory", metavar="BYTES|auto", type=bytes_or_auto, help="for all there is, such as 4GB or 512MiB"
+    )
     group.add_argument("--load-guard", choices=GUARDS, default="relaxed", help="auto leaves 0, 4, 8 or 12 GiB free")
 
 

@@ -111,9 +111,11 @@ def aliases(args: Any) -> int:
 
 def about_install(folder: Path) -> str:
     """What its manifest says it was made of; nothing else of it is read."""
+    from turbospark.formats.json_file import read_object
+
     try:
-        model = json.loads((folder / MANIFEST).read_bytes())["modelID"]
-    except (OSError, ValueError, KeyError, TypeError):
+        model = read_object(folder / MANIFEST)["modelID"]
+    except (TurbosparkError, KeyError):
         return "a damaged install (`turbospark verify` tells more)"
     return f"install of {model}"
 

@@ -80,7 +80,7 @@ def import_(args: Any) -> int:
         args.file = args.revision = None
         return pull(args)
     path = resolve(args.source, None if args.quiet else note)
-    _import(args, path, args.alias or _name(args.source, path))
+    _import(args, path, _name(args.source, path) if args.alias is None else args.alias)
     return 0
 
 
@@ -89,9 +89,10 @@ def pull(args: Any) -> int:
 
     known = ALIASES.get(args.source)
     repository, file = (args.source, args.file) if known is None else (known.repository, args.file or known.file)
-    alias = args.alias or (args.source.rpartition("/")[2] if known is None else known.name)
+    own = args.source.rpartition("/")[2] if known is None else known.name
+    alias = own if args.alias is None else args.alias
     home.check_alias(alias)
-    if home.place(alias).exists():
+    if home.is_taken(alias):
         raise home.taken(alias)
     remote = hub.look_up(repository, file, args.revision)
     if not args.quiet:
@@ -139,6 +140,10 @@ def _import(args: Any, path: Path, alias: str) -> None:
     tell = (lambda done, total: None) if args.quiet else progress
     try:
         made = import_model(path, alias, drafter, args.quantize, tell)
+    except KeyboardInterrupt:
+        progress.close()
+        note(f"stopped; the same import of {alias} goes on from here, turbospark rm {alias} forgets it")
+        raise
     finally:
         progress.close()
     if args.quiet:
@@ -146,6 +151,8 @@ def _import(args: Any, path: Path, alias: str) -> None:
     if made.left_out:
         note(left_out(made.left_out))
     note(f"{alias}: {size(made.nbytes)} in {made.path}")
+    if alias in ALIASES:
+        note(f"from now on {alias} is this install, not {ALIASES[alias].about}")
 
 
 def _name(said: str, path: Path) -> str:

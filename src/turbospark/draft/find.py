@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,8 +37,10 @@ class Found:
         return self.checkpoint.path
 
 
-def search(kind: str, trunk: Checkpoint, config: ModelConfig) -> Iterator[Found]:
-    """The drafters of a kind that a model comes with, the nearest first."""
+def search(
+    kind: str, trunk: Checkpoint, config: ModelConfig, unread: Callable[[TurbosparkError], None]
+) -> Iterator[Found]:
+    """The drafters of a kind that a model comes with, the nearest first. unread: told why one cannot be opened."""
     given = added(trunk)
     if given is not None and given.kind == kind:
         yield given
@@ -48,7 +51,12 @@ def search(kind: str, trunk: Checkpoint, config: ModelConfig) -> Iterator[Found]
     if _has_fuse(trunk, PREFIX):
         yield Found("dflash", trunk, PREFIX)
     for path in [*beside(trunk.path), *shipped(trunk, config)]:
-        yield Found("dflash", open_checkpoint(path))
+        try:
+            checkpoint = open_checkpoint(path)
+        except TurbosparkError as error:
+            unread(error)
+        else:
+            yield Found("dflash", checkpoint)
 
 
 def opened(path: Path, config: ModelConfig) -> Found:
@@ -79,15 +87,17 @@ def beside(model: Path) -> list[Path]:
     """
     found = []
     for folder in (model.parent, model):
-        if not folder.is_dir():
+        try:
+            entries = sorted(folder.iterdir(), reverse=True)  # dflash2 before dflash
+        except OSError:  # a file, or a folder that may be opened and not listed
             continue
         anonymous = folder == model or not model.is_dir()
-        for entry in sorted(folder.iterdir(), reverse=True):  # dflash2 before dflash
+        for entry in entries:
             name, word, _ = entry.name.lower().partition("dflash")
             name = name.rstrip("-_. ")
             rest = model.name.lower().removeprefix(name)
             named = model.name.lower().startswith(name) and not rest[:1].isalnum() if name else anonymous
-            drafter = entry.suffix == ".gguf" if entry.is_file() else (entry / "config.json").exists()
+            drafter = entry.suffix == ".gguf" if os.path.isfile(entry) else os.path.exists(entry / "config.json")
             if word and named and drafter and entry != model:
                 found.append((len(name), entry))
     return [entry for _, entry in sorted(found, key=lambda pair: -pair[0])]

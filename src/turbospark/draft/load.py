@@ -56,14 +56,18 @@ def load_drafter(
         return NGram(slots, MAX_BLOCK)
     if named not in KINDS:
         return _drafter(_named(named, model), model, trunk, slots, chunk)
+
+    def pass_over(error: TurbosparkError) -> None:
+        if named != "auto":
+            raise error
+        note(f"passed over: {error.message}")
+
     for kind in ("dflash", "mtp") if named == "auto" else (str(named),):
-        for found in search(kind, trunk, model.config):
+        for found in search(kind, trunk, model.config, pass_over):
             try:
                 return _drafter(found, model, trunk, slots, chunk)
             except TurbosparkError as error:
-                if named != "auto":
-                    raise
-                note(f"passed over: {error.message}")
+                pass_over(error)
     if named == "auto":
         return None
     raise TurbosparkError("no_drafter", f"{trunk.path.name} has no {named} drafter: {LACKS[str(named)]}", HOW)

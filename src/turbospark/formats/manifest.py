@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any, NamedTuple
 
 from turbospark.errors import TurbosparkError
@@ -93,15 +94,18 @@ def read_manifest(folder: Path) -> Manifest:
 
 def _fault(path: Path, entry: FileEntry) -> str | None:
     try:
-        size = path.stat().st_size
+        found = path.stat()
     except OSError:
         return f"{path.name} is missing"
-    return None if size == entry.size else f"{path.name} has {size} bytes, must have {entry.size}"
+    if not S_ISREG(found.st_mode):
+        return f"{path.name} is no file"
+    return None if found.st_size == entry.size else f"{path.name} has {found.st_size} bytes, must have {entry.size}"
 
 
 def _file(path: Path, name: str, entry: Any) -> FileEntry:
     parts = name.split("/")
-    if not all(parts) or {".", ".."} & set(parts) or "\0" in name or "\\" in name or len(name) > 400:
+    odd = any("\ud800" <= c <= "\udfff" or c in "\0\\" for c in name)  # lone surrogates name no file
+    if not all(parts) or {".", ".."} & set(parts) or odd or len(name) > 400:
         raise _bad(path, f"files names {shown(name)}, must be a file inside the install")
     size, digest = (entry.get("size"), entry.get("sha256")) if isinstance(entry, dict) else (None, None)
     if type(size) is not int or size < 0 or not isinstance(digest, str) or not HASH.fullmatch(digest):

@@ -34,6 +34,11 @@ def partial(alias: str) -> Path:
     return home() / f".{alias}{SUFFIX}{PARTIAL}"
 
 
+def is_taken(alias: str) -> bool:
+    """Whether anything bears the name, a link that leads nowhere as well."""
+    return os.path.lexists(place(alias))
+
+
 def taken(alias: str) -> TurbosparkError:
     """The refusal to write over an install."""
     message = f"alias {alias!r} is installed already: {place(alias)}"
@@ -47,7 +52,8 @@ def staging(alias: str) -> Path:
 
 def installed(alias: str) -> Path | None:
     """The folder of an alias, where there is one."""
-    return place(alias) if ALIAS.fullmatch(alias) and place(alias).is_dir() else None
+    # os.path: a home that may not be searched, or whose name cannot be, holds nothing to find
+    return place(alias) if ALIAS.fullmatch(alias) and os.path.isdir(place(alias)) else None
 
 
 def installs() -> Iterator[tuple[str, Path]]:
@@ -57,7 +63,7 @@ def installs() -> Iterator[tuple[str, Path]]:
     except OSError:
         return
     for entry in entries:
-        if entry.name.endswith(SUFFIX) and not entry.name.startswith(".") and entry.is_dir():
+        if entry.name.endswith(SUFFIX) and not entry.name.startswith(".") and os.path.isdir(entry):
             yield entry.name.removesuffix(SUFFIX), entry
 
 
@@ -92,18 +98,26 @@ def remove(alias: str) -> int:
     check_alias(alias)
     with locked(alias):
         gone = home() / f".{alias}{SUFFIX}{REMOVED}"
-        found = [path for path in (place(alias), partial(alias), staging(alias), gone) if path.exists()]
+        found = [path for path in (place(alias), partial(alias), staging(alias), gone) if os.path.lexists(path)]
         if not found:
             known = ", ".join(name for name, _ in installs()) or "none"
             raise TurbosparkError("not_installed", f"{home()} has no install {alias!r}", f"installed: {known}")
-        freed = sum(size_of(path) for path in found)
+        freed = sum(size_of(path) for path in found if not path.is_symlink())
         for path in found:
             if path != gone:
-                shutil.rmtree(gone, ignore_errors=True)
+                _delete(gone)
                 path.rename(gone)
-            shutil.rmtree(gone)
+            _delete(gone)
         partial(alias).with_suffix(JOURNAL).unlink(missing_ok=True)
         return freed
+
+
+def _delete(folder: Path) -> None:
+    """A link goes alone: what it points to was put there by somebody else."""
+    if folder.is_dir() and not folder.is_symlink():
+        shutil.rmtree(folder)
+    else:
+        folder.unlink(missing_ok=True)
 
 
 def size_of(folder: Path) -> int:

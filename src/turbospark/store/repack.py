@@ -50,7 +50,7 @@ def import_model(
     home.check_alias(alias)
     with home.locked(alias):
         final = home.place(alias)
-        if final.exists():
+        if home.is_taken(alias):
             raise home.taken(alias)
         opened = open_source(source, drafter)
         trunk = len(opened.config.layers)

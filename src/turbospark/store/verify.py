@@ -63,6 +63,8 @@ def _file_faults(folder: Path, manifest: Manifest, progress: Progress) -> Iterat
 
 def _file_fault(path: Path, entry: FileEntry, tell: Callable[[int], None]) -> str | None:
     digest, length = hashlib.sha256(), 0
+    if path.exists() and not path.is_file():
+        return "it is no file"  # reading a pipe would wait for ever
     try:
         with path.open("rb") as handle:
             while piece := handle.read(PIECE):
