@@ -25,7 +25,7 @@ EXPLORE, EARLY, NEAR = (
 PROBE, PATIENCE = 2, (4, 32)  # proposals of a probe; plain rounds before the first one and before a late one
 # in plain steps: what may be lost before anything was gained, what gains may be staked again, what a plain round adds
 CREDIT, MOST_CREDIT, EARNED = 2.0, 16.0, 0.02
-STALL = 4  # a round that took so many times as long as expected was held up, or compiled something
+STALL = 2  # a round that took so many times as long as expected was held up, or compiled something
 ROW, DRAFT = 0.05, 0.15  # first guesses: of one more row to verify, and of a draft, over a plain step
 
 
