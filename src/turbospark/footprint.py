@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
@@ -20,10 +21,13 @@ SPARE = 16_000_000  # of that, what is still left when experts fill their slots
 MIN_AUTO_CONTEXT = 2048  # an automatic context goes below it only where the cache would not fit otherwise
 BLOCK = 64  # caches grow by this many positions
 
+Caches = Callable[[int, int, int], int]  # bytes at a context, for slots, with chunks of so many rows
+NO_CACHES: Caches = lambda context, slots, chunk: 0
+
 
 @dataclass(frozen=True)
 class Footprint:
-    """Bytes. `cache` is for `slots` sequences of `context` positions, their rotation tables included.
+    """Bytes. `cache` is for `slots` sequences of `context` positions, rotation tables and a drafter's caches included.
 
     Where a model's routed experts are counted apart, `experts` is what they take in memory, and `weights` all others.
     """
@@ -58,13 +62,20 @@ def step_bytes(config: ModelConfig, chunk: int) -> int:
 
 
 def measure(
-    config: ModelConfig, weights: int, context: int, slots: int, chunk: int, working: int = WORKING
+    config: ModelConfig,
+    weights: int,
+    context: int,
+    slots: int,
+    chunk: int,
+    working: int = WORKING,
+    beside: Caches = NO_CACHES,
 ) -> Footprint:
-    """The footprint at a context; `weights` are the bytes of the stored tensors."""
+    """The footprint at a context; `weights` are the bytes of the stored tensors, `beside` tells a drafter's caches."""
     caches = layer_caches(config, cast(Kernels, HeaderKernels()), context, slots, chunk)
     ropes = {layer.mixer.rope for layer in config.layers if isinstance(layer.mixer, Attention | MLA)} - {None}
     tables = sum(4 * context * rope.dim for rope in ropes if rope is not None)  # a cosine and a sine for each pair
-    return Footprint(context, slots, weights, sum(cache.nbytes for cache in caches) + tables, working)
+    cache = sum(cache.nbytes for cache in caches) + tables + beside(context, slots, chunk)
+    return Footprint(context, slots, weights, cache, working)
 
 
 def choose_context(
@@ -75,6 +86,7 @@ def choose_context(
     slots: int,
     chunk: int,
     working: int = WORKING,
+    beside: Caches = NO_CACHES,
 ) -> Footprint:
     """The footprint at the context asked for, or at the model's own as far as memory goes.
 
@@ -85,7 +97,7 @@ def choose_context(
     if asked is not None and not (whole and 1 <= asked <= config.context):
         message = f"max_context is {asked!r}, this model has 1 to {config.context}"
         raise TurbosparkError("bad_context", message, "ask for at most the model's own")
-    at = lambda context: measure(config, weights, context, slots, chunk, working)
+    at = lambda context: measure(config, weights, context, slots, chunk, working, beside)
     largest = lambda fits: _largest(config.context, lambda context: fits(at(context)))
     if asked is not None:
         chosen = at(asked)

@@ -6,13 +6,23 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from turbospark.config.model import ModelConfig, MoE
+from turbospark.draft.needs import NOTHING, Needs
 from turbospark.errors import TurbosparkError
 from turbospark.experts.base import Residency
 from turbospark.experts.mapped import Mapped
 from turbospark.experts.reader import PAGE, Disk, Reader
 from turbospark.experts.resident import InMemory
 from turbospark.experts.streamed import Streamed
-from turbospark.footprint import OPENING, SPARE, WORKING, Footprint, choose_context, step_bytes
+from turbospark.footprint import (
+    NO_CACHES,
+    OPENING,
+    SPARE,
+    WORKING,
+    Caches,
+    Footprint,
+    choose_context,
+    step_bytes,
+)
 from turbospark.formats.checkpoint import Checkpoint
 from turbospark.kernels.api import Kernels
 from turbospark.kernels.headers import HeaderKernels
@@ -32,7 +42,7 @@ EXPERTS_SHARE = 0.75  # of what core and program leave, before an automatic cont
 class Sizes:
     """Bytes: `core` is all but the routed experts; `slot` holds the largest expert. count: experts of all layers.
 
-    used: experts a row needs at once; drafter: weights of a drafter that lies in files of its own.
+    used: experts a row needs at once; drafter: what one brings beside the model's own weights; caches: its caches.
     """
 
     core: int
@@ -41,6 +51,7 @@ class Sizes:
     count: int = 0
     used: int = 0
     drafter: int = 0
+    caches: Caches = NO_CACHES
 
 
 @dataclass(frozen=True)
@@ -103,7 +114,7 @@ class Placement:
         return Streamed(files, self.expert_slots, reader, ahead=self.ahead, least=self.least, room=room)
 
 
-def sizes(config: ModelConfig, checkpoint: Checkpoint, drafter: int = 0) -> Sizes:
+def sizes(config: ModelConfig, checkpoint: Checkpoint, drafter: Needs = NOTHING) -> Sizes:
     """From the headers alone."""
     total = slot = count = used = 0
     names = locator(checkpoint.kind, model_class(config.family).names)
@@ -116,7 +127,7 @@ def sizes(config: ModelConfig, checkpoint: Checkpoint, drafter: int = 0) -> Size
             pages = [sum(-(-part.nbytes // PAGE) * PAGE + 2 * PAGE for part in expert) for expert in parts]
             total, count = total + sum(nbytes), count + len(parts)
             slot, used = max(slot, *pages), max(used, moe.used)
-    return Sizes(checkpoint.nbytes - total, total, slot, count, used, drafter)
+    return Sizes(checkpoint.nbytes - total, total, slot, count, used, drafter.weights, drafter.caches)
 
 
 def place(
@@ -142,7 +153,7 @@ def place(
         working += asked.memory - memory.available if sizes.count else 0
         memory = replace(memory, available=asked.memory)
     room = memory.budget
-    at = lambda held: choose_context(config, held, memory, context, slots, chunk, working)
+    at = lambda held: choose_context(config, held, memory, context, slots, chunk, working, sizes.caches)
     if not sizes.count:
         return _dense(sizes, asked, room, at)
     fixed = sizes.core + sizes.drafter

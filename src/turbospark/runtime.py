@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from operator import index
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -199,6 +198,7 @@ def load(
     than half of it.
     """
     from turbospark.catalog import resolve
+    from turbospark.draft.needs import needs
     from turbospark.formats import open_checkpoint
     from turbospark.memory import own_bytes, read_memory
     from turbospark.placement import Asked, place, sizes
@@ -211,7 +211,7 @@ def load(
     kernels = make_kernels(backend, exact, threads)
     checkpoint = open_checkpoint(resolve(path))
     config = read_config(checkpoint)
-    found = sizes(config, checkpoint, _drafter_bytes(drafter, checkpoint, config))
+    found = sizes(config, checkpoint, needs(drafter, checkpoint, config))
     tokenizer = load_tokenizer(checkpoint)  # before memory is counted
     placement = place(config, found, read_memory(), asked, max_context, slots, chunk, own_bytes())
     source = checkpoint if progress is None else Watched(checkpoint, progress)
@@ -220,24 +220,6 @@ def load(
     model = model_class(config.family)(config, source, checkpoint.kind, kernels, context, residency)
     engine = Engine(model, slots, chunk, *_speculation(drafter, model, checkpoint, slots, chunk, note))
     return LanguageModel(checkpoint, config, tokenizer, engine, placement)
-
-
-def _drafter_bytes(named: str | os.PathLike[str] | None, trunk: Checkpoint, config: ModelConfig) -> int:
-    """Weights of the drafter asked for, as far as they lie in files of their own; 0 where it will be refused."""
-    if named is None or named == "ngram":
-        return 0
-    from turbospark.draft.find import opened, search
-
-    try:
-        if named in ("auto", "dflash", "mtp"):
-            kinds = ("dflash", "mtp") if named == "auto" else (str(named),)
-            passed = lambda error: None  # load_drafter tells of it
-            found = next((found for kind in kinds for found in search(kind, trunk, config, passed)), None)
-        else:
-            found = opened(Path(named), config)
-    except TurbosparkError:
-        return 0
-    return 0 if found is None or found.checkpoint is trunk else found.checkpoint.nbytes
 
 
 def _speculation(

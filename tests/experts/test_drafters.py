@@ -75,4 +75,14 @@ def test_a_separate_drafter_counts_in_the_budget(folder):
     size = sum(file.stat().st_size for file in drafter.glob("*.safetensors"))
     assert alone.drafter == 0
     assert 0.5 * size < beside.drafter <= size
-    assert beside.total - alone.total == beside.drafter
+    assert beside.total - alone.total == beside.drafter + beside.cache - alone.cache
+
+
+@pytest.mark.parametrize("drafter", ["dflash2", "dflash", "mtp"])
+def test_a_drafters_caches_count_in_the_budget(folder, drafter):
+    path, options = folder / "deepseek2", {"slots": 2, "chunk": 8, "max_context": 64}
+    alone = turbospark.load(path, "reference", **options).placement.footprint
+    model = turbospark.load(path, "reference", drafter=named(folder, drafter), **options)
+    made = model.engine.drafter
+    caches = [made.cache] if drafter == "mtp" else made.context.caches
+    assert model.placement.footprint.cache - alone.cache == sum(cache.nbytes for cache in caches) > 0

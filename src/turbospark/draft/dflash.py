@@ -9,8 +9,11 @@ from typing import Any
 from turbospark.cache.kv import KVCache
 from turbospark.draft.base import Drafter, Draw
 from turbospark.draft.context import Context
+from turbospark.draft.dflash_config import DFlashConfig
 from turbospark.draft.dflash_model import DFlashModel
+from turbospark.kernels.api import Kernels
 from turbospark.kernels.rows import Rows, selection
+from turbospark.models.caches import MAX_BLOCK
 
 PENDING = 64  # observed rows that may wait for their keys; in one call these cost little more than a single row
 
@@ -23,16 +26,13 @@ class DFlash(Drafter):
 
     name = "dflash"
 
-    def __init__(self, model: DFlashModel, slots: int, context: int, chunk: int, block: int = 16):
+    def __init__(self, model: DFlashModel, slots: int, context: int, chunk: int, block: int = MAX_BLOCK):
         c = model.config
         self.model, self.taps, self._block = model, c.taps, block
         self.window = (
             None if any(layer.window is None for layer in c.layers) else max(la.window or 0 for la in c.layers)
         )
-        make = lambda window: KVCache(
-            model.kernels, slots, context + block, c.kv_heads, c.head_dim, c.head_dim, window, chunk + block
-        )
-        self.context = Context([make(layer.window) for layer in c.layers], slots)
+        self.context = Context(context_caches(c, model.kernels, context, slots, chunk, block), slots)
         self._pending: list[tuple[Rows, list[Any]]] = []
 
     @property
@@ -90,3 +90,11 @@ class DFlash(Drafter):
         kernels = self.model.kernels
         together = kernels.join([kernels.stack(layer) for layer in zip(*taps, strict=True)])
         self.model.observe(together, Rows.joined(rows), self.context.caches)
+
+
+def context_caches(
+    c: DFlashConfig, kernels: Kernels, context: int, slots: int, chunk: int, block: int = MAX_BLOCK
+) -> list[KVCache]:
+    """Each layer's keys and values of the context and of a block behind it."""
+    sizes = (c.kv_heads, c.head_dim, c.head_dim)
+    return [KVCache(kernels, slots, context + block, *sizes, layer.window, chunk + block) for layer in c.layers]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from turbospark.cache.base import LayerCache
-from turbospark.config.model import GatedDelta, Layer, ModelConfig
+from turbospark.config.model import GatedDelta, ModelConfig
 from turbospark.config.registry import read_config
 from turbospark.draft.mtp_names import belongs, locator
 from turbospark.errors import TurbosparkError
@@ -41,17 +41,16 @@ class MTPModel:
     def __init__(self, model: Model, checkpoint: Any, residency: Residency | None = None):
         trunk, own = model.config, read_config(checkpoint)
         _check(trunk, own)
-        layer = _layer(own)
         family, n, hidden = model_class(own.family), len(trunk.layers), trunk.hidden
         names = locator(checkpoint.kind, family.names)
         w = Weights(checkpoint, names, model.kernels, Trace(), own.scale_block, residency)
         w = w.scope(f"blk.{n}.")
         self.kernels, self.max_context = model.kernels, model.max_context
-        self.config = replace(own, layers=(layer,))
+        self.config = head_config(own)
         self.embedding_norm, self.hidden_norm = w.norm("nextn.enorm", hidden, own), w.norm("nextn.hnorm", hidden, own)
         self.fuse = w.matrix("nextn.eh_proj", hidden, 2 * hidden)
         frame: Any = Frame(own, rotations(self.config, w, model.max_context))
-        self.layer = family.layer(frame, layer, w)
+        self.layer = family.layer(frame, self.config.layers[0], w)
         self.norm = w.norm("nextn.shared_head_norm", hidden, own)
         has = lambda name: w.has(f"nextn.{name}")
         matrix = lambda name: w.matrix(f"nextn.{name}", trunk.vocab, hidden)
@@ -83,9 +82,10 @@ class MTPModel:
         return layer_caches(self.config, self.kernels, self.max_context, slots, chunk)[0]
 
 
-def _layer(own: ModelConfig) -> Layer:
-    """The head's layer is like the trunk's last one with attention."""
-    return next(layer for layer in reversed(own.layers) if not isinstance(layer.mixer, GatedDelta))
+def head_config(own: ModelConfig) -> ModelConfig:
+    """The head as a model of one layer, which is like the trunk's last one with attention."""
+    layer = next(layer for layer in reversed(own.layers) if not isinstance(layer.mixer, GatedDelta))
+    return replace(own, layers=(layer,))
 
 
 def _check(trunk: ModelConfig, own: ModelConfig) -> None:
