@@ -13,9 +13,10 @@ from turbospark.engine.loop import Engine
 from turbospark.errors import TurbosparkError
 from turbospark.experts import reader as reading
 from turbospark.experts.mapped import Mapped
-from turbospark.experts.reader import Disk, Reader
+from turbospark.experts.reader import Disk, Read, Reader
 from turbospark.experts.resident import InMemory
 from turbospark.experts.streamed import Streamed
+from turbospark.formats.mapped import MappedFile
 from turbospark.kernels.cpu.backend import CpuKernels
 
 IDS = [3, 14, 15, 9, 26, 5]
@@ -106,6 +107,18 @@ def test_without_direct_reads_the_bytes_are_the_same_and_it_is_said_once(path, m
     np.testing.assert_array_equal(logits(model), wanted)
     assert len(told) == 1
     assert "page cache" in told[0]
+
+
+def test_of_several_files_without_direct_reads_it_is_said_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "DIRECT", 0)
+    told = []
+    disk = Disk(told.append)
+    for name in ("a", "b"):
+        (tmp_path / name).write_bytes(name.encode() * 100)
+        memory = np.empty(100, np.uint8)
+        disk.read(Read(MappedFile(tmp_path / name), 0, memory, 100, name))
+        assert memory.tobytes() == name.encode() * 100
+    assert len(told) == 1
 
 
 def test_short_reads_are_gone_on_with(path, monkeypatch):
