@@ -89,14 +89,16 @@ def test_a_random_model_runs(shapes, tmp_path, monkeypatch):
         kept = [t for t in tensors if not t[0].startswith("blk.") or t[0].startswith(("blk.0.", "blk.1."))]
         return (
             family,
-            {**numbers, "block_count": 2, "vocab_size": 64},
-            64,
-            ((name, (64, shape[1]) if shape[0] == vocab else shape, kind) for name, shape, kind in kept),
+            {**numbers, "block_count": 2, "vocab_size": 512},
+            512,
+            ((name, (512, shape[1]) if shape[0] == vocab else shape, kind) for name, shape, kind in kept),
         )
 
     monkeypatch.setitem(random_model.MODELS, shapes, few_layers)
     random_model.write(str(tmp_path / "m.gguf"), shapes, "Q4_0", experts=6)
-    logits = turbospark.load(tmp_path / "m.gguf", max_context=16).logits([3, 1, 4])
-    assert logits.shape == (3, 64)
+    model = turbospark.load(tmp_path / "m.gguf", max_context=16)
+    assert len(model.generate("abc", turbospark.SamplingParams(max_new=2, ignore_eos=True)).token_ids) == 2
+    logits = model.logits([3, 1, 4])
+    assert logits.shape == (3, 512)
     assert np.isfinite(logits).all()
     assert logits.std() > 0.01

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from turbospark import quant
+from turbospark.tokenizer.vocabulary import CONTROL, NORMAL, byte_alphabet
 
 ROWS = 64  # that differ
 Tensor = tuple[str, tuple[int, ...], str]  # name, shape, format
@@ -149,11 +150,12 @@ def write(path: str, model: str, format: str, experts: int, skew: float = 0.0) -
         add[type(value)](f"{family}.{key}", value)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("llama-bpe")
-    writer.add_token_list([f"t{i}" for i in range(vocab)])
-    writer.add_token_types([1] * vocab)
-    writer.add_token_merges(["t 0"])
-    writer.add_bos_token_id(0)
-    writer.add_eos_token_id(1)
+    tokens = [*byte_alphabet(), "ab"]  # reads any text, a byte at a time
+    writer.add_token_list([*tokens, *(f"t{i}" for i in range(len(tokens), vocab))])
+    writer.add_token_types([NORMAL] * (vocab - 2) + [CONTROL] * 2)
+    writer.add_token_merges(["a b"])
+    writer.add_bos_token_id(vocab - 2)
+    writer.add_eos_token_id(vocab - 1)
     rng, listed = np.random.default_rng(0), list(tensors)
     for name, shape, kind in listed:
         floats = kind == "F32"
