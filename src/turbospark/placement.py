@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from turbospark.config.model import ModelConfig, MoE
-from turbospark.draft.needs import NOTHING, Needs
 from turbospark.errors import TurbosparkError
 from turbospark.experts.base import Residency
 from turbospark.experts.mapped import Mapped
@@ -114,8 +113,8 @@ class Placement:
         return Streamed(files, self.expert_slots, reader, ahead=self.ahead, least=self.least, room=room)
 
 
-def sizes(config: ModelConfig, checkpoint: Checkpoint, drafter: Needs = NOTHING) -> Sizes:
-    """From the headers alone."""
+def sizes(config: ModelConfig, checkpoint: Checkpoint, drafter: int = 0, caches: Caches = NO_CACHES) -> Sizes:
+    """From the headers alone; drafter and caches: what `draft.needs` tells of one."""
     total = slot = count = used = 0
     names = locator(checkpoint.kind, model_class(config.family).names)
     w = Weights(checkpoint, names, HeaderKernels(), Trace(), config.scale_block)  # type: ignore[arg-type]
@@ -127,7 +126,7 @@ def sizes(config: ModelConfig, checkpoint: Checkpoint, drafter: Needs = NOTHING)
             pages = [sum(-(-part.nbytes // PAGE) * PAGE + 2 * PAGE for part in expert) for expert in parts]
             total, count = total + sum(nbytes), count + len(parts)
             slot, used = max(slot, *pages), max(used, moe.used)
-    return Sizes(checkpoint.nbytes - total, total, slot, count, used, drafter.weights, drafter.caches)
+    return Sizes(checkpoint.nbytes - total, total, slot, count, used, drafter, caches)
 
 
 def place(

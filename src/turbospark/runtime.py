@@ -198,7 +198,6 @@ def load(
     than half of it.
     """
     from turbospark.catalog import resolve
-    from turbospark.draft.needs import needs
     from turbospark.formats import open_checkpoint
     from turbospark.memory import own_bytes, read_memory
     from turbospark.placement import Asked, place, sizes
@@ -211,7 +210,7 @@ def load(
     kernels = make_kernels(backend, exact, threads)
     checkpoint = open_checkpoint(resolve(path))
     config = read_config(checkpoint)
-    found = sizes(config, checkpoint, needs(drafter, checkpoint, config))
+    found = sizes(config, checkpoint, *_needs(drafter, checkpoint, config))
     tokenizer = load_tokenizer(checkpoint)  # before memory is counted
     placement = place(config, found, read_memory(), asked, max_context, slots, chunk, own_bytes())
     source = checkpoint if progress is None else Watched(checkpoint, progress)
@@ -220,6 +219,16 @@ def load(
     model = model_class(config.family)(config, source, checkpoint.kind, kernels, context, residency)
     engine = Engine(model, slots, chunk, *_speculation(drafter, model, checkpoint, slots, chunk, note))
     return LanguageModel(checkpoint, config, tokenizer, engine, placement)
+
+
+def _needs(named: str | os.PathLike[str] | None, trunk: Checkpoint, config: ModelConfig) -> tuple[Any, ...]:
+    """What the drafter asked for takes in memory; nothing of drafters is imported where none was."""
+    if named is None:
+        return ()
+    from turbospark.draft.needs import needs
+
+    found = needs(named, trunk, config)
+    return found.weights, found.caches
 
 
 def _speculation(

@@ -36,9 +36,9 @@ class Needs:
 NOTHING = Needs()
 
 
-def needs(named: str | os.PathLike[str] | None, trunk: Checkpoint, config: ModelConfig) -> Needs:
+def needs(named: str | os.PathLike[str], trunk: Checkpoint, config: ModelConfig) -> Needs:
     """Of the drafter asked for, as `load_drafter` will find it; nothing where there is none or it will be refused."""
-    if named is None or named == "ngram":
+    if named == "ngram":
         return NOTHING
     try:
         if named in ("auto", "dflash", "mtp"):
