@@ -10,18 +10,13 @@ from turbospark.draft.costs import Costs
 
 HOPE = 0.7  # acceptance of a proposal before any was judged
 WEIGHT = 6.0  # judgements that an expectation counts for
-MEMORY, LONG_MEMORY = (
-    0.94,
-    0.99,
-)  # what a judgement keeps of its weight when the next one comes: a request's, everyone's
+# what a judgement keeps of its weight when the next one comes: a request's, everyone's
+MEMORY, LONG_MEMORY = 0.94, 0.99
 MARGIN = 1.01  # proposals must promise this much over plain decoding
 PLAIN = 2  # plain rounds that come first, to be measured
 REFRESH = 128  # drafted rounds after which a plain one is measured again
-EXPLORE, EARLY, NEAR = (
-    (10, 30),
-    48,
-    0.9,
-)  # every so many drafted rounds, early and late, a block nearly as good is tried
+# every so many drafted rounds, early and late, a block nearly as good as the best is tried
+EXPLORE, EARLY, NEAR = (10, 30), 48, 0.9
 PROBE, PATIENCE = 2, (4, 32)  # proposals of a probe; plain rounds before the first one and before a late one
 # in plain steps: what may be lost before anything was gained, what gains may be staked again, what a plain round adds
 CREDIT, MOST_CREDIT, EARNED = 2.0, 16.0, 0.02
