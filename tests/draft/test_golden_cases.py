@@ -8,6 +8,7 @@ import pytest
 
 from turbospark.cache.kv import KVCache
 from turbospark.draft.dflash_config import from_hf
+from turbospark.draft.dflash_head import DraftHead
 from turbospark.draft.dflash_model import DFlashModel
 from turbospark.formats import open_checkpoint
 from turbospark.kernels.cpu.backend import CpuKernels
@@ -44,7 +45,7 @@ class Case:
         weights = Weights(Perturbed(checkpoint, perturb), lambda n: (n,), self.kernels, Trace(), (128, 128))
         head = self.kernels.weight(QTensor("head", "F32", stored["lm_head"].shape, stored["lm_head"].view(np.uint8)))
         embed = lambda ids: stored["embed_tokens"][ids]
-        self.model = DFlashModel(self.config, weights, embed, head, 512)
+        self.model = DFlashModel(self.config, weights, embed, DraftHead(head, np.arange(head.shape[0])), 512)
         weights.check(lambda name: False)
         self.anchor, self.context = int(self.expected["anchor"]), len(self.expected["taps"])
         c = self.config
@@ -102,7 +103,7 @@ def test_selector_candidates_and_scores(case):
     if case.config.selector is None:
         assert "candidates" not in case.expected
         return
-    candidates = case.model.candidates(case.hidden[1:], case.model.logits(case.hidden[1:]))
+    candidates = case.model.candidates(case.hidden[1:])
     np.testing.assert_array_equal(candidates.ids, case.expected["candidates"])
     assert relative(candidates.unary, case.expected["unary"]) < LIMIT
     before = [np.full(case.config.selector.top_k, case.anchor), *candidates.ids[:-1]]
@@ -124,7 +125,7 @@ def test_1_percent_on_any_tensor_is_seen(folder):
         case = Case(folder, name, perturb=lambda n, v, t=tensor: noisy(v) if n == t else v)
         seen = [relative(case.hidden, case.expected["hidden"])]
         if case.config.selector is not None:
-            candidates = case.model.candidates(case.hidden[1:], case.model.logits(case.hidden[1:]))
+            candidates = case.model.candidates(case.hidden[1:])
             first = case.model.scores(candidates, 0, np.full(case.config.selector.top_k, case.anchor))
             seen.append(relative(first, case.expected["scores"][0]))
         if max(seen) < LIMIT:

@@ -226,16 +226,23 @@ def test_a_fingerprint_is_the_same_in_every_number_format(tmp_path):
     assert fingerprint(other.config, other.checkpoint, "gguf") not in marks
 
 
-def test_a_reduced_vocabulary_gathers_rows_of_the_head_as_they_are_stored(tmp_path, trunk):
-    config = dflash_config(trunk.config, draft_vocab_size=4)
-    ids = np.array([1, 3, 4, 9])
+def reduced_and_full(tmp_path, trunk, ids: np.ndarray, **declared) -> tuple:
+    config = dflash_config(trunk.config, draft_vocab_size=len(ids), **declared)
     arrays = dflash_arrays(config)
-    offsets, mask = ids - np.arange(4), np.isin(np.arange(VOCAB), ids)
+    offsets, mask = ids - np.arange(len(ids)), np.isin(np.arange(VOCAB), ids)
     reduced = loaded(trunk, write_dflash(tmp_path / "r", config, {**arrays, "d2t": offsets, "t2d": mask}))
-    assert reduced.model.head.tensor.format == trunk.engine.model.output.tensor.format
-    full = loaded(trunk, write_dflash(tmp_path / "f", dflash_config(trunk.config), arrays)).model
+    return reduced, loaded(trunk, write_dflash(tmp_path / "f", dflash_config(trunk.config, **declared), arrays))
+
+
+def test_a_reduced_vocabulary_has_candidates_of_its_own_with_the_heads_scores(tmp_path, trunk):
+    ids = np.array([1, 3, 4, 9])
+    reduced, full = reduced_and_full(tmp_path, trunk, ids)
+    assert reduced.model.head.matrix.tensor.format == "Q4_0"
     hidden = np.random.default_rng(0).standard_normal((3, trunk.config.hidden)).astype(np.float32)
-    np.testing.assert_allclose(reduced.model.logits(hidden), full.logits(hidden)[:, ids], rtol=1e-6)
+    found, logits = reduced.model.candidates(hidden), full.model.logits(hidden)
+    wanted = ids[np.argsort(-logits[:, ids], axis=-1, kind="stable")][:, : reduced.model.count]
+    np.testing.assert_array_equal(found.ids, wanted)
+    np.testing.assert_allclose(found.unary, np.take_along_axis(logits, wanted, -1), rtol=1e-5)
     said = [token for round in proposals(trunk, reduced) for walk in round for token in walk]
     assert set(said) <= set(ids.tolist())
     assert len(set(said)) > 1

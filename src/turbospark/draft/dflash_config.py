@@ -89,7 +89,7 @@ def from_hf(declared: Mapping[str, Any], where: str) -> DFlashConfig:
         both.int("conv_group_size", minimum=1) if second else 1,
         Selector(both.int("selector_rank", minimum=1), both.int("selector_top_k", minimum=1)) if second else None,
         both.float("input_embedding_scale", 1.0),
-        both.float("output_multiplier", 1.0),
+        both.float("output_multiplier", 1.0, minimum=0),
         both.float("final_logit_softcapping", None) or None,
         keys.str("trunk_fingerprint", None),
         keys.int("draft_vocab_size", None, minimum=1),

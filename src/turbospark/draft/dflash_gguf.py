@@ -49,7 +49,7 @@ def from_gguf(metadata: Mapping[str, Any], shapes: Mapping[str, Any], where: str
         keys.int("conv_group_size", minimum=1) if second else 1,
         Selector(keys.int("selector_rank", minimum=1), keys.int("selector_top_k", minimum=1)) if second else None,
         keys.float("embedding_scale", 1.0),
-        keys.float("logit_scale", 1.0),
+        keys.float("logit_scale", 1.0, minimum=0),
         keys.float("final_logit_softcapping", 0.0) or None,
         keys.str("trunk_fingerprint", None),
         keys.int("draft_vocab_size", None, minimum=1),

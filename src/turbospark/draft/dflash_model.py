@@ -11,6 +11,7 @@ import numpy as np
 from turbospark.cache.kv import KVCache
 from turbospark.config.model import Attention
 from turbospark.draft.dflash_config import DFlashConfig, DFlashLayer
+from turbospark.draft.dflash_head import AGAIN, DraftHead
 from turbospark.errors import TurbosparkError
 from turbospark.kernels.parts import (
     AttentionBranch,
@@ -21,6 +22,7 @@ from turbospark.kernels.parts import (
     Heads,
     Norm,
     Reading,
+    Scoring,
 )
 from turbospark.kernels.rows import Rows
 from turbospark.layers.weights import Weights
@@ -119,8 +121,7 @@ class Layer:
 class DFlashModel:
     """The drafter's weights. It has no embedding and no head of its own: `embed` and `head` are the target's.
 
-    ids: the target's id of each of the head's rows, int [rows], where those are a subset. mask: [H], what the mask rows
-    embed instead of the mask token.
+    mask: [H], what the mask rows embed instead of the mask token.
     """
 
     def __init__(
@@ -128,14 +129,12 @@ class DFlashModel:
         config: DFlashConfig,
         w: Weights,
         embed: Callable[[np.ndarray], Any],
-        head: Any,
+        head: DraftHead,
         context: int,
-        ids: np.ndarray | None = None,
         mask: Any = None,
     ):
         c = config
         self.config, self.kernels, self.embed, self.head, self.mask = c, w.kernels, embed, head, mask
-        self.ids = np.arange(c.vocab) if ids is None else ids
         rotation = w.kernels.rotary(c.rope, context + c.block)
         fc = w.matrix("fc", c.hidden, len(c.taps) * c.hidden)
         context_norm = Norm(w.vector("hidden_norm", c.hidden), c.eps)
@@ -147,7 +146,10 @@ class DFlashModel:
         if c.selector is not None:
             codebook = lambda role: w.values(f"candidate_selector.{role}_codebook", c.vocab, c.selector.rank, suffix="")
             self.predecessor, self.successor = codebook("predecessor"), codebook("successor")
-            self.projection = w.matrix("candidate_selector.hidden_projection", c.selector.rank, c.hidden)
+            projection = w.matrix("candidate_selector.hidden_projection", c.selector.rank, c.hidden)
+            self.count = min(c.selector.top_k, len(head.ids))
+            near = self.count if head.whole is None else min(AGAIN * self.count, len(head.ids))
+            self.scoring = Scoring(head.matrix, head.ids, projection, near, head.whole)
 
     def observe(self, taps: Any, rows: Rows, caches: Sequence[KVCache]) -> None:
         """Writes the keys and values of committed rows; taps [R, n_taps * H]: states there, in config.taps' order."""
@@ -177,26 +179,21 @@ class DFlashModel:
         return self.kernels.norm(x, self.norm.weight, self.norm.eps)
 
     def logits(self, hidden: Any) -> Any:
-        """float32 [R, rows of the head] by the target's head; a row that is not finite is refused by name."""
-        logits = self.kernels.linear(hidden, self.head)
+        """float32 [R, outputs of the head's matrix]; a row that is not finite is refused by name."""
+        logits = self.kernels.linear(hidden, self.head.matrix)
         logits = logits if self.config.output_multiplier == 1.0 else logits * self.config.output_multiplier
         if self.config.softcap is not None:
             logits = self.kernels.softcap(logits, self.config.softcap)
-        finite = self.kernels.finite(logits)
-        if not finite.all():
-            raise TurbosparkError(
-                "non_finite_draft",
-                f"the drafter's row {finite.argmin()} of {len(logits)} is not finite",
-                "its activations overflowed",
-            )
+        _check(self.kernels.finite(logits))
         return logits
 
-    def candidates(self, hidden: Any, logits: Any) -> Candidates:
-        """The selector's top-k of each row, ties to the lowest id."""
-        k = min(self.config.selector.top_k if self.config.selector else 1, logits.shape[1])
-        best = self.kernels.best(logits, k)
-        unary = np.take_along_axis(self.kernels.to_numpy(logits), best, -1)
-        return Candidates(self.ids[best], unary, self.kernels.to_numpy(self.kernels.linear(hidden, self.projection)))
+    def candidates(self, hidden: Any) -> Candidates:
+        """The selector's top-k of each row, ties to the lowest id; a row that is not finite is refused by name."""
+        cap = self.config.softcap  # rises like the multiplier, so that the best stay the best
+        ids, unary, weight = self.kernels.candidates(hidden, self.scoring, self.count)
+        _check(np.isfinite(unary).all(-1))
+        unary = unary * np.float32(self.config.output_multiplier)
+        return Candidates(ids, unary if cap is None else np.tanh(unary / np.float32(cap)) * np.float32(cap), weight)
 
     def scores(self, candidates: Candidates, row: int, predecessor: np.ndarray | int) -> np.ndarray:
         """unary[c] + <predecessor codebook * w, successor codebook[c]>, [.., k] for one or several predecessors."""
@@ -205,14 +202,20 @@ class DFlashModel:
 
     def walk(self, hidden: Any, anchor: int, position: int, draw: Draw) -> list[int]:
         """Proposals from the mask rows' hidden [n, H], each drawn given the one before it."""
-        logits = self.logits(hidden)
         if self.config.selector is None:
-            return [draw(position + 1 + i, self.ids, row) for i, row in enumerate(self.kernels.to_numpy(logits))]
-        candidates, tokens, last = self.candidates(hidden, logits), [], anchor
-        for i in range(len(logits)):
+            logits = self.kernels.to_numpy(self.logits(hidden))
+            return [draw(position + 1 + i, self.head.ids, row) for i, row in enumerate(logits)]
+        candidates, tokens, last = self.candidates(hidden), [], anchor
+        for i in range(len(hidden)):
             last = draw(position + 1 + i, candidates.ids[i], self.scores(candidates, i, last))
             tokens.append(last)
         return tokens
+
+
+def _check(finite: np.ndarray) -> None:
+    if not finite.all():
+        message = f"the drafter's row {finite.argmin()} of {len(finite)} is not finite"
+        raise TurbosparkError("non_finite_draft", message, "its activations overflowed")
 
 
 def _visible(

@@ -13,6 +13,7 @@ from turbospark import quant
 from turbospark.draft.base import Drafter
 from turbospark.draft.dflash import DFlash
 from turbospark.draft.dflash_config import DFlashConfig
+from turbospark.draft.dflash_head import DraftHead, draft_head
 from turbospark.draft.dflash_model import DFlashModel
 from turbospark.draft.dflash_names import locator
 from turbospark.draft.dflash_vocabulary import draft_vocabulary
@@ -119,10 +120,10 @@ def _dflash(found: Found, model: Model, trunk: Checkpoint, held: Residency) -> D
     if reasons:
         raise TurbosparkError("drafter_unfit", "; ".join(reasons))
     w = Weights(found.checkpoint, locator(found.checkpoint.kind, found.prefix), kernels, Trace(), (128, 128), held)
-    ids = draft_vocabulary(config, w)
+    head = _head(model, trunk, draft_vocabulary(config, w), config.selector is not None)
     embed = lambda ids: kernels.embed(ids, model.embedding)
     vector = None if mask is None else kernels.vector(mask)
-    built = DFlashModel(config, w, embed, _head(model, trunk, ids), model.max_context, ids, vector)
+    built = DFlashModel(config, w, embed, head, model.max_context, vector)
     w.check(lambda name: not name.startswith(found.prefix))
     return built
 
@@ -145,11 +146,8 @@ def _mask(path: Path, config: DFlashConfig) -> np.ndarray:
     return values
 
 
-def _head(model: Model, trunk: Checkpoint, ids: np.ndarray | None) -> Any:
-    """The target's output head, or the rows of it that a reduced vocabulary needs, in their stored format."""
-    if ids is None:
-        return model.output
+def _head(model: Model, trunk: Checkpoint, ids: np.ndarray | None, selects: bool) -> DraftHead:
     w = Weights(trunk, names.locator(trunk.kind, model.names), model.kernels, Trace(), model.config.scale_block)
     name = "output" if w.has("output") else "token_embd"
-    whole = w.tensor(name, (model.config.vocab, model.config.hidden))
-    return model.kernels.weight(quant.select_rows(whole, ids))
+    stored = w.tensor(name, (model.config.vocab, model.config.hidden))
+    return draft_head(model.kernels, model.output, stored, ids, selects)

@@ -12,6 +12,7 @@ from turbospark.cache.base import LayerCache
 from turbospark.config.model import ModelConfig
 from turbospark.config.registry import read_config
 from turbospark.draft.dflash import context_caches
+from turbospark.draft.dflash_head import copied_bytes
 from turbospark.draft.dflash_names import locator
 from turbospark.draft.find import Found, declared, opened, search
 from turbospark.draft.mtp_model import head_config
@@ -59,19 +60,19 @@ def _of(found: Found, trunk: Checkpoint, config: ModelConfig) -> Needs:
         head = head_config(read_config(found.checkpoint))
         return Needs(own, lambda *sizes: _bytes(layer_caches(head, kernels, *sizes)))
     c = declared(found)
-    rows = _head_rows(found, trunk, config)
+    rows = _head_rows(found, trunk, config, c.selector is not None)
     return Needs(own + rows, lambda *sizes: _bytes(context_caches(c, kernels, *sizes)))
 
 
-def _head_rows(found: Found, trunk: Checkpoint, config: ModelConfig) -> int:
-    """Bytes of the rows that a reduced vocabulary picks from the trunk's head."""
+def _head_rows(found: Found, trunk: Checkpoint, config: ModelConfig, selects: bool) -> int:
+    """Bytes of the rows that a reduced vocabulary copies from the trunk's head."""
     weights = lambda checkpoint, names: Weights(checkpoint, names, HeaderKernels(), Trace(), config.scale_block)  # type: ignore[arg-type]
     drafter = weights(found.checkpoint, locator(found.checkpoint.kind, found.prefix))
     if not drafter.has("d2t", suffix=""):
         return 0
     w = weights(trunk, names.locator(trunk.kind, model_class(config.family).names))
     head = w.tensor("output" if w.has("output") else "token_embd", (config.vocab, config.hidden))
-    return head.nbytes * drafter.shape("d2t", suffix="")[0] // config.vocab
+    return copied_bytes(head, drafter.shape("d2t", suffix="")[0], selects)
 
 
 def _bytes(caches: Sequence[LayerCache]) -> int:

@@ -13,7 +13,17 @@ from typing import Any
 import numpy as np
 
 from turbospark.config.model import MoE, Rope
-from turbospark.kernels.parts import AttentionBranch, BlockLayer, Delta, GatedMLP, Heads, Latents, Norm, Reading
+from turbospark.kernels.parts import (
+    AttentionBranch,
+    BlockLayer,
+    Delta,
+    GatedMLP,
+    Heads,
+    Latents,
+    Norm,
+    Reading,
+    Scoring,
+)
 from turbospark.kernels.rows import Rows
 from turbospark.quant.tensor import QTensor
 
@@ -196,6 +206,26 @@ class Kernels(ABC):
             if heads.k_norm is not None:
                 k = self.norm(k, heads.k_norm.weight, heads.k_norm.eps)
             cache.append(rows, k if heads.config.rope is None else self.rope(k, rows, heads.rotation), v)
+
+    def candidates(self, x: Array, scoring: Scoring, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Of each row of x [R, H] the `count` best outputs of the head, best first, of equal ones the lowest first:
+        int64 [R, count], their scores, and the products of the projection [R, rank], all on the host.
+
+        A row with scores that are not finite has some that are not among those returned.
+        """
+        y = x if scoring.basis is None else self.linear(x, scoring.basis)
+        scores = self.to_numpy(self.linear(y, scoring.coarse))
+        good = self.finite(scores)[:, None]
+        near = self.best(np.where(good, scores, np.float32(0)), scoring.near)
+        ids = scoring.ids[near]
+        if scoring.head is None:
+            scores = np.take_along_axis(scores, near, -1)
+        else:
+            rows = zip(self.to_numpy(x), ids, strict=True)
+            scores = np.stack([self.to_numpy(self.embed(of, scoring.head)) @ row for row, of in rows])
+        order = np.lexsort((ids, -scores))[:, :count]
+        scores = np.where(good, np.take_along_axis(scores, order, -1), np.float32(np.nan))
+        return np.take_along_axis(ids, order, -1), scores, self.to_numpy(self.linear(x, scoring.projection))
 
     def finite(self, x: Array) -> np.ndarray:
         """Which rows of x [R, n] hold nothing but finite numbers, bool [R] on the host."""

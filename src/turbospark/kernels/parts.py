@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from turbospark.config.model import MLA, Attention, GatedDelta
 
 Report = Callable[[str, Any], None]
@@ -115,6 +117,23 @@ class Reading:
     fc: Any
     norm: Norm
     layers: Sequence[tuple[Any, Heads]]
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """How a drafter finds the outputs of its target's head that score best.
+
+    coarse: a matrix whose output i stands for the head's output ids[i]; ids int64, ascending. It multiplies the rows,
+    or what `basis` [r, H] makes of them. The `near` best by it are scored by `head` [N, H]; without that its own scores
+    are exact. projection: [rank, H], whose products weigh a selector's codebooks.
+    """
+
+    coarse: Any
+    ids: np.ndarray
+    projection: Any
+    near: int
+    head: Any = None
+    basis: Any = None
 
 
 @dataclass(frozen=True)

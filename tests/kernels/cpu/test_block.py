@@ -6,6 +6,7 @@ import pytest
 from tests.tiny.dflash import dflash_arrays, dflash_config
 from turbospark.cache.kv import KVCache
 from turbospark.draft.dflash_config import from_hf
+from turbospark.draft.dflash_head import DraftHead
 from turbospark.draft.dflash_model import DFlashModel
 from turbospark.kernels.cpu import threads
 from turbospark.kernels.cpu.backend import CpuKernels
@@ -41,7 +42,7 @@ class Drafter:
         w = Weights(Arrays(dflash_arrays(config, 4)), lambda name: (name,), kernels, Trace(), (128, 128))
         table = np.random.default_rng(2).standard_normal((VOCAB, HIDDEN)).astype(np.float32)
         head = kernels.weight(QTensor("head", "F32", table.shape, table.view(np.uint8)))
-        self.model = DFlashModel(self.config, w, lambda ids: table[ids], head, CONTEXT)
+        self.model = DFlashModel(self.config, w, lambda ids: table[ids], DraftHead(head, np.arange(VOCAB)), CONTEXT)
         c = self.config
         self.caches = [
             KVCache(kernels, SLOTS, CONTEXT, c.kv_heads, c.head_dim, c.head_dim, layer.window, 80) for layer in c.layers

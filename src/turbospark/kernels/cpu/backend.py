@@ -13,7 +13,7 @@ from turbospark.config.model import MoE
 from turbospark.kernels.api import Block, Trunk
 from turbospark.kernels.cpu import delta, linear, rowwise, threads
 from turbospark.kernels.cpu.about import halves
-from turbospark.kernels.cpu.block_parts import BlockPart, RememberPart
+from turbospark.kernels.cpu.block_parts import BlockPart, RememberPart, ScoringPart
 from turbospark.kernels.cpu.delta import commit
 from turbospark.kernels.cpu.elementary import CODE
 from turbospark.kernels.cpu.entries import (
@@ -22,6 +22,7 @@ from turbospark.kernels.cpu.entries import (
     enter_attention,
     enter_block,
     enter_branch,
+    enter_candidates,
     enter_commit,
     enter_delta,
     enter_experts,
@@ -54,7 +55,17 @@ from turbospark.kernels.cpu.parts import (
 )
 from turbospark.kernels.cpu.record import Record
 from turbospark.kernels.cpu.routing import route
-from turbospark.kernels.parts import AttentionBranch, BlockLayer, Delta, GatedMLP, Heads, Latents, Norm, Reading
+from turbospark.kernels.parts import (
+    AttentionBranch,
+    BlockLayer,
+    Delta,
+    GatedMLP,
+    Heads,
+    Latents,
+    Norm,
+    Reading,
+    Scoring,
+)
 from turbospark.kernels.reference.backend import ReferenceKernels
 from turbospark.kernels.rows import Rows
 from turbospark.quant.tensor import QTensor
@@ -280,6 +291,15 @@ class CpuKernels(ReferenceKernels):
             super().remember(taps, rows, caches, reading)
             return
         self._plan(enter_remember, part, self._admitted(caches, rows), *self._places(rows), taps)
+
+    def candidates(self, x: np.ndarray, scoring: Scoring, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        part = self._part(scoring, ScoringPart)
+        if not part.native:
+            return super().candidates(x, scoring, count)
+        found, scores = np.empty((len(x), count), np.int64), np.empty((len(x), count), FLOAT)
+        weights = np.empty((len(x), part.rank), FLOAT)
+        self._plan(enter_candidates, part, x, found, scores, weights)
+        return found, scores, weights
 
     def finite(self, x: np.ndarray) -> np.ndarray:
         found = np.empty(len(x), np.bool_)

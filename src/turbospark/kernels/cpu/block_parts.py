@@ -1,14 +1,17 @@
-"""A drafter's layers as the kernels of `block` take them."""
+"""A drafter's layers and its head as the kernels of `block` and `scoring` take them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from turbospark.kernels.cpu import block
+import numpy as np
+
+from turbospark.kernels.cpu import block, scoring
+from turbospark.kernels.cpu.linear import Weight
 from turbospark.kernels.cpu.parts import AttendPart, BranchPart, Group, MLPPart, Part, address, eps, weight
 from turbospark.kernels.cpu.record import Record, bits
-from turbospark.kernels.parts import BlockLayer, Conv, Norm, Reading
+from turbospark.kernels.parts import BlockLayer, Conv, Norm, Reading, Scoring
 
 
 class BlockPart(Part):
@@ -51,6 +54,33 @@ class RememberPart(Part):
             record = Record.of(block.READING_FIELDS, addresses, keep=(reading, fc, keys, heads))
             record.append([[part.address] for part in heads])
             self._describe(record)
+
+
+class ScoringPart(Part):
+    """A head of which a few outputs are looked for."""
+
+    callback = scoring.candidates
+
+    def __init__(self, parts: Scoring):
+        narrow = Group([parts.projection] if parts.basis is None else [parts.projection, parts.basis])
+        coarse, head = Group([parts.coarse]), parts.head
+        self.native = narrow.native and coarse.native and (head is None or isinstance(head, Weight))
+        if not self.native:
+            return
+        self.rank, ids = parts.projection.shape[0], np.ascontiguousarray(parts.ids, np.int64)
+        record = Record(
+            scoring.FIELDS,
+            (parts, narrow, coarse, ids),
+            projection=narrow.address,
+            coarse=coarse.address,
+            rank=self.rank,
+            outputs=coarse.outputs,
+            head=0 if head is None else head.address,
+            integer=head is not None and head.integer,
+            ids=address(ids),
+            near=parts.near,
+        )
+        self._describe(record)
 
 
 def own(group: Any) -> Group:

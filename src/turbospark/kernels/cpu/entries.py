@@ -16,6 +16,7 @@ from turbospark.kernels.cpu import (
     heads,
     latent,
     projection,
+    scoring,
     trunk,
 )
 from turbospark.kernels.cpu.compile import kernel
@@ -210,6 +211,45 @@ def enter_remember(region, team, threads, record, memory, size, caches, position
         put(middle, heads.KEYS, keys)
         put(middle, heads.VALUES, keys + half)
         keys += 2 * half
+    launch(team, region, record)
+    return 0
+
+
+@kernel
+def enter_candidates(region, team, threads, record, memory, size, x, found, scores, weights):
+    """A drafter's candidates; found int64 and scores [rows, count], weights [rows, rank].
+
+    Memory: the projections' inputs, their outputs and the copy's, all threads' lists of each row, each thread's own.
+    """
+    rows, columns = x.shape
+    group, coarse, near = get(record, scoring.PROJECTION), get(record, scoring.COARSE), get(record, scoring.NEAR)
+    rank, outputs, narrow = get(record, scoring.RANK), get(record, scoring.OUTPUTS), get(coarse, projection.COLUMNS)
+    weighed = memory + max(input_bytes(rows, columns, threads), input_bytes(rows, narrow, threads))
+    read = weighed + 4 * rows * rank
+    scored = aligned(read + 4 * rows * narrow)
+    lists = scored + aligned(4 * rows * outputs)
+    own = lists + rows * threads * scoring.list_bytes(near)
+    end = own + threads * scoring.own_bytes(columns, near)
+    if end - memory > size:
+        return end - memory
+    for part, out in ((group, weighed), (coarse, scored)):
+        put(part, ROWS, rows)
+        put(part, MEMORY, memory)
+        put(part, X, x.ctypes.data)
+        put(part, OUT, out)
+    if get(group, projection.COUNT) > 1:  # the copy reads what the second matrix makes of the rows
+        put(coarse, X, read)
+    put(record, scoring.COUNT, found.shape[1])
+    put(record, scoring.ROWS, rows)
+    put(record, scoring.COLUMNS, columns)
+    put(record, scoring.X, x.ctypes.data)
+    put(record, scoring.WEIGHED, weighed)
+    put(record, scoring.SCORED, scored)
+    put(record, scoring.FOUND, found.ctypes.data)
+    put(record, scoring.SCORES, scores.ctypes.data)
+    put(record, scoring.WEIGHTS, weights.ctypes.data)
+    put(record, scoring.LISTS, lists)
+    put(record, scoring.OWN, own)
     launch(team, region, record)
     return 0
 

@@ -7,11 +7,10 @@ import numpy as np
 from turbospark.kernels.cpu.attention import CAPACITY, ELEMENT, K_HEAD, K_ROW, K_SLOT, KERNEL, K
 from turbospark.kernels.cpu.compile import kernel
 from turbospark.kernels.cpu.elementwise import add_scaled_row, cache_row, copy_row, gate_row, sigmoid_row, softcap_row
+from turbospark.kernels.cpu.largest import keep_largest
 from turbospark.kernels.cpu.norms import l2_row, rms_row
 from turbospark.kernels.cpu.record import get
 from turbospark.kernels.cpu.rotation import rotate_row
-
-STRETCH = 64  # elements that are looked at together
 
 
 @kernel
@@ -89,22 +88,4 @@ def best(x, out, values):
     rows, n = x.shape
     count = out.shape[1]
     for i in range(rows):
-        held = 0
-        for start in range(0, n, STRETCH):
-            stop = min(start + STRETCH, n)
-            if held == count:  # most stretches have nothing larger
-                least, larger = values[count - 1], False
-                for k in range(start, stop):
-                    larger |= x[i, k] > least
-                if not larger:
-                    continue
-            for k in range(start, stop):
-                value = x[i, k]
-                if held == count and not value > values[count - 1]:
-                    continue
-                held = min(held + 1, count)
-                place = held - 1
-                while place > 0 and value > values[place - 1]:
-                    values[place], out[i, place] = values[place - 1], out[i, place - 1]
-                    place -= 1
-                values[place], out[i, place] = value, k
+        keep_largest(x.ctypes.data + 4 * i * n, 0, n, values.ctypes.data, out.ctypes.data + 8 * i * count, count)
