@@ -59,6 +59,15 @@ def test_a_row_has_the_same_bits_in_any_company(format, exact):
         assert np.array_equal(weight.product(x[-m:]), alone[-m:]), m
 
 
+@pytest.mark.parametrize("format", CODED)
+def test_rows_wider_than_a_cache_keeps_have_the_same_bits_in_any_company(format):
+    k = 2560 + columns(format)[-1]
+    weight, x = Weight(quant.encode(activations(N, k, 4), format)), activations(8, k)
+    alone = np.concatenate([weight.product(row[None]) for row in x])
+    for m in range(2, 9):
+        assert np.array_equal(weight.product(x[:m]), alone[:m]), m
+
+
 @pytest.mark.parametrize("format", [*CODED, *PLAIN])
 @pytest.mark.parametrize("m", [1, 2, 5])
 def test_any_range_of_outputs_can_be_formed_and_nothing_beside_it_is_touched(format, m):

@@ -15,7 +15,8 @@ class Operands:
     def __init__(self, e: Emit, weight, x, xq, rows, y, y_stride, start, stop, add):
         self.e = e
         self._field = {name: e.load(I64, weight, 8 * i) for i, name in enumerate(FIELDS)}
-        self.columns, self.scales, self.biases = (self._field[name] for name in ("columns", "scales", "biases"))
+        self.columns, self.stride = self._field["columns"], self._field["stride"]
+        self.scales, self.biases = self._field["scales"], self._field["biases"]
         self.x, self.xq, self.rows, self.start, self.stop = x, xq, rows, start, stop
         self.count = e.b.sub(stop, start)
         self._y, self._y_stride = y, y_stride
@@ -23,7 +24,7 @@ class Operands:
 
     def row(self, n: Value) -> Value:
         """Where row n of the weight lies."""
-        return self.e.at(self._field["data"], self.e.times(n, self._field["stride"]))
+        return self.e.at(self._field["data"], self.e.times(n, self.stride))
 
     def put(self, value: Value, m: Value, n: Value) -> None:
         """y[m, n] and those behind it = or += value, a float or a vector of them."""

@@ -12,8 +12,8 @@ decoded chunk of a tile.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from llvmlite import ir
@@ -28,7 +28,9 @@ from turbospark.kernels.cpu.operands import ARGUMENTS, Operands, Stored
 from turbospark.kernels.cpu.vector import F32, Emit, Value, emitted
 
 FEW = (1, 2, 4, 6, 8)  # numbers of rows with a kernel of their own, which also does for one less
+SHORT = 4  # rows whose records of 4096 columns fit the first cache
 TILE_N, TILE_M = 16, 32  # weight rows and activation rows that share a pass: sums 16 KB, a chunk's records 12 KB
+NEAR = 20 << 10  # bytes of records that stay in the first cache, of 32 KB, while the weight rows of a tile pass
 AHEAD = 4096  # bytes a single stream of weights is asked for in advance: 0.6 of the memory's speed became 0.8 to 1
 
 
@@ -45,7 +47,8 @@ def product(typingctx, format, weight, x, xq, rows, y, y_stride, start, stop, ad
     return types.void(format, *[types.int64] * len(ARGUMENTS)), emitted(write)
 
 
-Step = tuple[Value, Callable[[Value, Value, Value], Decoded], Value, int]  # how many, decoder, records, their size
+# the first, how many, decoder, records, the size of one
+Steps = tuple[Value, Value, Callable[[Value, Value, Value], Decoded], Value, int]
 
 
 def _quads(e: Emit, width: Value) -> list[tuple[int, Value, Value]]:
@@ -73,23 +76,25 @@ class _Product:
             self._many_rows(many)
 
     def _few_rows(self, most: int, beside: int) -> None:
-        """All sums in registers: `most` groups of rows, `beside` each in one vector; one row less goes twice."""
+        """Sums in registers: `most` groups of rows, `beside` each in one vector; one row less goes twice."""
         e, operands = self.e, self.operands
         kind = ir.VectorType(F32, 8 * beside)
         sums, done = [e.variable(kind) for _ in range(most)], e.variable(kind, TILE_N * most)
-        ahead = e.number(AHEAD)
         groups = self._groups(beside)
+        depth = NEAR // (most * beside * CHUNK_BYTES) if most * beside > SHORT else None
+        ahead = e.number(AHEAD) if depth is None else e.times(operands.stride, 2)
         last = e.b.sub(groups, e.number(1))
         numbers = [e.number(group) for group in range(most - 1)] + [last]
         place = lambda i, group: e.b.gep(done, [e.at(e.times(i, most), group)])
         with e.tiles(operands.count, TILE_N) as (n0, width):
             n0 = e.b.add(n0, operands.start)
-            with e.loop(width) as i:
-                n = e.b.add(n0, i)
-                for acc in sums:
-                    e.b.store(ir.Constant(kind, None), acc)
-                for count, decode, records, size in self._steps(groups, beside):
+            with self._pieces(depth) as (begin, end), e.loop(width) as i:
+                n, opens = e.b.add(n0, i), e.b.icmp_signed("==", begin, e.number(0))
+                for group, acc in enumerate(sums):
+                    e.b.store(e.b.select(opens, ir.Constant(kind, None), e.b.load(place(i, group))), acc)
+                for first, count, decode, records, size in self._steps(groups, beside, begin, end):
                     with e.loop(count) as step:
+                        step = e.b.add(first, step)
                         decoded = self._spread(decode(n, step, ahead), beside)
                         record = e.at(records, e.times(e.b.mul(step, groups), size))
                         for number, acc in zip(numbers, sums, strict=True):
@@ -123,7 +128,7 @@ class _Product:
         with e.tiles(operands.count, TILE_N) as (n0, width):
             n0 = e.b.add(n0, operands.start)
             with e.tiles(groups, height) as (first, count_here):
-                for count, decode, records, size in self._steps(groups, beside):
+                for _, count, decode, records, size in self._steps(groups, beside, e.number(0), self.stored.chunks):
                     with e.loop(count) as step, e.loop(width) as i:
                         decoded = self._spread(decode(e.b.add(n0, i), step, ahead), beside)
                         before = e.b.add(e.b.mul(step, groups), first)
@@ -158,14 +163,27 @@ class _Product:
         parts = [replace(p, codes=[again(c) for c in p.codes], scale=again(p.scale)) for p in decoded.parts]
         return Decoded(parts, None if decoded.low is None else again(decoded.low))
 
-    def _steps(self, groups: Value, beside: int) -> list[Step]:
-        """Chunks, then pairs."""
+    @contextmanager
+    def _pieces(self, depth: int | None) -> Iterator[tuple[Value, Value]]:
+        """The body runs with chunks begin..end-1, all or `depth` at a time, and at least once."""
+        e, chunks = self.e, self.stored.chunks
+        if depth is None:
+            yield e.number(0), chunks
+            return
+        count = e.b.sdiv(e.at(chunks, depth - 1), e.number(depth))
+        with e.loop(e.b.select(e.b.icmp_signed("==", count, e.number(0)), e.number(1), count)) as piece:
+            begin = e.times(piece, depth)
+            yield begin, e.least(chunks, e.at(begin, depth))
+
+    def _steps(self, groups: Value, beside: int, begin: Value, end: Value) -> list[Steps]:
+        """Chunks begin..end-1, and behind the last one pairs."""
         e, stored, records = self.e, self.stored, self.operands.xq
-        chunks = (stored.chunks, stored.chunk, records, beside * CHUNK_BYTES)
+        chunks = (begin, e.b.sub(end, begin), stored.chunk, records, beside * CHUNK_BYTES)
         if stored.pairs is None:
             return [chunks]
+        pairs = e.b.select(e.b.icmp_signed("==", end, stored.chunks), stored.pairs, e.number(0))
         behind = e.at(records, e.times(e.b.mul(stored.chunks, groups), beside * CHUNK_BYTES))
-        return [chunks, (stored.pairs, stored.pair, behind, beside * PAIR_BYTES)]
+        return [chunks, (e.number(0), pairs, stored.pair, behind, beside * PAIR_BYTES)]
 
     def _added(self, decoded: Decoded, record: Value, size: int, acc: Value) -> Value:
         """The sums with one record's product added."""
