@@ -211,6 +211,35 @@ def test_costs_of_sizes_that_were_not_measured_lie_between_their_neighbours():
     assert costs(11) == pytest.approx(3.5)  # as steep as before
 
 
+@pytest.mark.parametrize("rate", [0.0, 0.9])
+def test_it_does_not_think_in_every_round(rate, monkeypatch):
+    """Rests of plain rounds, and choices that keep gaining, stand; what was measured meanwhile is learnt all the same."""
+    thoughts, think = [], Adaptive._think
+    monkeypatch.setattr(Adaptive, "_think", lambda *args: thoughts.append(args) or think(*args))
+    policy, used = Adaptive(LONGEST, 1), {}
+    seconds(Workload(flat(rate), VERIFY["cpu"], DRAFT["block"]), policy, 0, used=used)
+    rounds = sum(used.values())
+    assert len(thoughts) < (0.3 if rate == 0 else 0.9) * rounds
+    assert sum(policy.verify.known(size) for size in range(1, LONGEST + 2)) >= rounds - 8
+
+
+def test_another_request_in_the_slot_ends_a_rest(monkeypatch):
+    policy = Adaptive(LONGEST, 1)
+
+    def thinks():
+        (count,) = policy.choose([0], [LONGEST])
+        policy.learn([0], [count], [count], [0], 0.5 * (count > 0), 1 + 0.2 * count)
+        return len(thoughts)
+
+    thoughts, think = [], Adaptive._think
+    monkeypatch.setattr(Adaptive, "_think", lambda *args: thoughts.append(args) or think(*args))
+    before = 0
+    while thinks() > before:  # until a rest has begun
+        before = len(thoughts)
+    policy.admit(0)
+    assert thinks() == before + 1
+
+
 def test_a_stall_moves_a_known_cost_little_and_a_real_change_is_learnt():
     costs = Costs(0.0)
     for _ in range(10):

@@ -167,8 +167,18 @@ def test_one_logprob_for_each_emitted_token(model):
     assert logprobs(Oracle(future, wrong=MISTAKES["every third"])) == expected
 
 
+def test_the_drafter_is_told_of_no_more_rows_of_a_sequence_than_a_forward_may_have(model):
+    """Its rings have room for no more; rows wait for the next proposals, for which there is no room in the end."""
+    engine = Engine(model, slots=1, chunk=16, drafter=Oracle([], count=7))
+    run(engine, engine.submit(some_ids(40, VOCAB, 1), params(model, max_new=50, speculative="off")))
+    told = [len(states["final"]) for states in engine.drafter.states]
+    assert max(told) == 16
+    assert len(told) <= 6
+
+
 def test_the_drafter_sees_every_committed_row_once_and_in_order(model):
     request, _, engine = drafted(model, PROMPT, MISTAKES["every third"], max_new=30)
+    engine.speculation.tell()  # of the rows that would wait for the next proposals
     seen = [(position, token) for _, position, token in engine.drafter.seen]
     assert seen == list(enumerate(request.context[:-1]))
     assert all(len(states["final"]) == len(states[0]) == len(states[1]) for states in engine.drafter.states)

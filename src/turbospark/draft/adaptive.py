@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import ceil
 
 from turbospark.draft.base import Policy
 from turbospark.draft.costs import Costs
@@ -20,6 +21,8 @@ EXPLORE, EARLY, NEAR = (10, 30), 48, 0.9
 PROBE, PATIENCE = 2, (4, 32)  # proposals of a probe; plain rounds before the first one and before a late one
 # in plain steps: what may be lost before anything was gained, what gains may be staked again, what a plain round adds
 CREDIT, MOST_CREDIT, EARNED = 2.0, 16.0, 0.02
+STANDS, KNOWN = 4, 12  # rounds in a row that a choice stands for while each gains, once its size was measured so often
+RESTS = 8  # plain rounds in a row at most before it is thought again
 STALL = 2  # a round that took so many times as long as expected was held up, or compiled something
 ROW, DRAFT = 0.05, 0.15  # first guesses: of one more row to verify, and of a draft, over a plain step
 
@@ -58,6 +61,17 @@ class Slot:
     patience: int = PATIENCE[0]
 
 
+@dataclass
+class Standing:
+    """A choice that holds for more rounds of the same slots, and for plain ones what each took."""
+
+    slots: list[int]
+    others: int
+    counts: list[int]
+    left: int
+    seconds: list[float] = field(default_factory=list)
+
+
 class Adaptive(Policy):
     """Chooses by tokens per second: of all requests' proposals the likeliest n are made, for the best n.
 
@@ -72,27 +86,45 @@ class Adaptive(Policy):
         self.everyone = Acceptance(longest, LONG_MEMORY)
         self.slots = [self._new() for _ in range(slots)]
         self.credit, self.rounds, self.drafted, self.since_plain = CREDIT, 0, 0, 0
+        self.explore = 0  # drafted rounds before something else than the best is tried
+        self._standing = Standing([], 0, [], 0)
 
     def admit(self, slot: int) -> None:
         self.slots[slot] = self._new()
+        self._standing.left = 0
 
     def choose(self, slots: Sequence[int], most: Sequence[int], others: int = 0) -> list[int]:
+        standing = self._standing
+        if standing.left and standing.slots == slots and standing.others == others:
+            standing.left -= 1
+            return [min(pair) for pair in zip(standing.counts, most, strict=True)]
         rows = len(slots) + others
+        for seconds in standing.seconds:
+            self.verify.learn(len(standing.slots) + standing.others, seconds)
+        counts, rounds = self._think(slots, most, rows)
+        self._standing = Standing(list(slots), others, counts, min(rounds, RESTS) - 1)
+        return counts
+
+    def _think(self, slots: Sequence[int], most: Sequence[int], rows: int) -> tuple[list[int], int]:
+        """The counts, and for how many rounds nothing will be known that could change them."""
         none = [0] * len(slots)
         known = self.verify.known(rows)
         if self.rounds < PLAIN or not known or self.since_plain >= min(REFRESH, 16 * known):
-            return none
-        if self._cost([1, *none[1:]], rows) - 1 > self.credit:  # told early: plain steps should not pay for thinking
-            return none
+            return none, 1
+        lacks = self._cost([1, *none[1:]], rows) - 1 - self.credit
+        if lacks > 0:
+            return none, ceil(lacks / EARNED)
         # a cost is not guessed at more than twice the size of what was measured
         reach = max(PROBE, (2 * self.verify.largest - rows) // len(slots))
         most = [min(m, self.longest, reach) for m in most]
-        counts = self._best(slots, most, rows)
+        counts, stands = self._best(slots, most, rows)
         if not any(counts):
-            counts = self._probe(slots, most)
+            counts, stands = self._probe(slots, most), 1
+            if not any(counts):
+                return none, max(1, min(self.slots[s].patience - self.slots[s].idle for s in slots))
         while any(counts) and self._cost(counts, rows) - 1 > self.credit:
             counts = [max(0, count - 1) for count in counts]
-        return counts
+        return counts, stands
 
     def learn(
         self,
@@ -104,6 +136,9 @@ class Adaptive(Policy):
         verify_s: float,
         others: int = 0,
     ) -> None:
+        if not any(asked) and (self._standing.left or self._standing.seconds):
+            self._rest(slots, verify_s)
+            return
         rows = len(slots) + others
         plain_before = rows in self.verify
         drafting = sum(count > 0 for count in asked)
@@ -121,8 +156,18 @@ class Adaptive(Policy):
             cost = taken if taken < STALL * cost else cost
         gain = 1 + sum(accepted) / len(slots) - cost
         self.credit = min(MOST_CREDIT, self.credit + (gain if any(asked) else EARNED))
+        if gain <= 0:
+            self._standing.left = 0
         for slot, n, kept in zip(slots, proposed, accepted, strict=True):
             self._judge(self.slots[slot], n, kept, gain)
+
+    def _rest(self, slots: Sequence[int], seconds: float) -> None:
+        """One of several plain rounds: what they took is learnt together when they are over."""
+        self._standing.seconds.append(seconds)
+        self.rounds, self.since_plain = self.rounds + 1, 0
+        self.credit = min(MOST_CREDIT, self.credit + EARNED)
+        for slot in slots:
+            self.slots[slot].idle += 1
 
     def _judge(self, slot: Slot, proposed: int, accepted: int, gain: float) -> None:
         if not proposed:
@@ -135,8 +180,8 @@ class Adaptive(Policy):
         slot.patience = 0 if gain > 0 else min(max(2 * slot.patience, PATIENCE[0]), longest)
         slot.idle = 0
 
-    def _best(self, slots: Sequence[int], most: Sequence[int], rows: int) -> list[int]:
-        """The counts with the most tokens per second; none where plain decoding is as good."""
+    def _best(self, slots: Sequence[int], most: Sequence[int], rows: int) -> tuple[list[int], int]:
+        """The counts with the most tokens per second, and how long they stand; none where plain decoding is as good."""
         expected, order = self.everyone.expectations(), []
         for i, (slot, limit) in enumerate(zip(slots, most, strict=True)):
             chance = 1.0
@@ -151,12 +196,13 @@ class Adaptive(Policy):
             options.append((tokens / self._cost(counts, rows), list(counts)))
         record, best = max(options, key=lambda option: option[0], default=(0.0, []))
         if record <= len(slots) * MARGIN:
-            return [0] * len(slots)
-        if self.drafted % EXPLORE[self.drafted > EARLY]:
-            return best
+            return [0] * len(slots), 1
+        if self.drafted < self.explore:
+            return best, STANDS if self.verify.known(rows + sum(best)) > KNOWN else 1
+        self.explore = self.drafted + EXPLORE[self.drafted > EARLY]
         # of those that promise about as much, the one whose cost is known least
         near = [counts for rate, counts in options if rate >= NEAR * record]
-        return min(near, key=lambda counts: self.verify.known(rows + sum(counts)))
+        return min(near, key=lambda counts: self.verify.known(rows + sum(counts))), 1
 
     def _probe(self, slots: Sequence[int], most: Sequence[int]) -> list[int]:
         """A few proposals for the request that has waited longest for its chance."""

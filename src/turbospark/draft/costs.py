@@ -8,7 +8,7 @@ from math import exp, log
 COUNTED = 8  # measurements that count alike; later ones count for 1 / COUNTED at least
 SPIKE = log(1.5)  # a known size moves by no more at once, so that a stall of the machine is soon forgotten
 COLD = log(1.5)  # a first call that took so many times as long as expected is not believed
-SLOWER = 0.5  # what a slower measurement counts for: other work on the machine only ever slows
+SLOWER = 0.7  # what a slower measurement counts for: other work on the machine only ever slows
 DRIFT = 0.1  # of a known size's step that is taken to be the machine's, and so every size's
 HOPE = 0.85  # of the rise between neighbours that a size between them is expected to show: it is tried sooner or later
 

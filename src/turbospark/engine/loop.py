@@ -39,7 +39,7 @@ class Engine:
     ):
         self.model, self.drafter, self.max_context = model, drafter, model.max_context
         self.session = Session(model.caches(slots, chunk), slots, model.max_context)
-        self.speculation = Speculation(drafter, policy, model.max_context)
+        self.speculation = Speculation(drafter, policy, model.max_context, model.kernels.stack, chunk)
         self.scheduler = Scheduler(self.session, chunk, self.speculation.admit)
 
     def submit(

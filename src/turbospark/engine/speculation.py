@@ -7,20 +7,28 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from turbospark.cache.session import Prefix
 from turbospark.draft.base import Drafter, Policy
 from turbospark.engine.request import Request
 from turbospark.engine.sampler import draw_from
 from turbospark.engine.scheduler import Work
-from turbospark.kernels.rows import Rows, selection
+from turbospark.kernels.rows import Rows
 from turbospark.models.base import Forward
 from turbospark.models.caches import MAX_BLOCK
+
+WAITING = 64  # committed rows that a drafter may learn of later
 
 
 class Speculation:
     """Called around each forward in the order of its methods. Without a drafter it does nothing.
 
+    Committed rows wait for the drafter's next proposals: told of many at once, it hardly slows a target that decodes
+    plainly.
+
     policy: how many to propose for requests that leave it open; without one, as many as the drafter was made for.
+    stack: puts states [R, H] below each other. chunk: rows of a sequence in one forward, and told of at once.
     """
 
     def __init__(
@@ -28,11 +36,16 @@ class Speculation:
         drafter: Drafter | None,
         policy: Policy | None,
         max_context: int,
+        stack: Callable[[Sequence[Any]], Any] = np.concatenate,
+        chunk: int = WAITING,
         clock: Callable[[], float] = time.perf_counter,
     ):
         self.drafter, self.policy, self.max_context, self._clock = drafter, policy, max_context, clock
+        self._stack, self._most_waiting = stack, min(WAITING, chunk)
         self._laps = [0.0]
         self._asked: dict[int, int] = {}
+        self._untold: list[tuple[Rows, Sequence[range], Forward]] = []
+        self._waiting = 0  # rows of these, given up ones included
 
     @property
     def taps(self) -> Sequence[int]:
@@ -42,6 +55,7 @@ class Speculation:
         """The request has got its slot, and in it the beginning of its prompt if there is a prefix."""
         if self.drafter is None or request.slot is None:
             return
+        self.tell()
         source, reused = (None, 0) if prefix is None else (prefix.slot, prefix.length)
         self.drafter.admit(request.slot, request.context, source, reused)
         if self.policy is not None:
@@ -55,6 +69,7 @@ class Speculation:
         self._asked = self._counts([w for w in plan if w.draws and len(w.ids) == 1])
         able = [w for w in plan if self._asked.get(w.slot, 0) > 0]
         if able:
+            self.tell()
             anchors = Rows.of((w.slot, w.request.fed, w.ids, 1) for w in able)
             params: dict[int, Any] = {w.slot: w.request.params for w in able}
 
@@ -71,17 +86,40 @@ class Speculation:
         self._lap()
 
     def settled(self, plan: Sequence[Work], kept: Sequence[range], rows: Rows, forward: Forward) -> None:
-        """The kept rows are committed: the drafter sees them and the target's states there."""
+        """The kept rows are committed: the drafter will see them and the target's states there."""
         if self.drafter is None:
             return
         self._lap()
         if kept:
-            picked = selection(kept)
-            states: dict[Any, Any] = {layer: tap[picked] for layer, tap in forward.taps.items()}
-            states["final"] = forward.hidden[picked]
-            self.drafter.observe(rows.keep(kept), states)
+            if self._waiting + len(rows) > self._most_waiting:
+                self.tell()
+            self._untold.append((rows, kept, forward))
+            self._waiting += len(rows)
         self._lap()
         self._account(plan)
+
+    def tell(self) -> None:
+        """The drafter sees the committed rows that wait, each slot's together."""
+        if not self._untold or self.drafter is None:
+            return
+        pieces: dict[int, list[tuple[Rows, range, Forward]]] = {}
+        for rows, kept, forward in self._untold:
+            for r in kept:
+                pieces.setdefault(int(rows.slots[r.start]), []).append((rows, r, forward))
+        self._untold, self._waiting = [], 0
+        parts = []
+        for slot, own in pieces.items():
+            ids = [i for rows, r, _ in own for i in rows.ids[r.start : r.stop].tolist()]
+            parts.append((slot, int(own[0][0].positions[own[0][1].start]), ids, len(ids)))
+        order = [(r, forward) for own in pieces.values() for _, r, forward in own]
+        states: dict[Any, Any] = {
+            layer: self._stacked([forward.taps[layer][r.start : r.stop] for r, forward in order]) for layer in self.taps
+        }
+        states["final"] = self._stacked([forward.hidden[r.start : r.stop] for r, forward in order])
+        self.drafter.observe(Rows.of(parts), states)
+
+    def _stacked(self, pieces: Sequence[Any]) -> Any:
+        return pieces[0] if len(pieces) == 1 else self._stack(pieces)
 
     def _counts(self, decoding: Sequence[Work]) -> dict[int, int]:
         """Proposals to ask for by slot: what is wanted, what a block holds, what is left to produce."""
