@@ -213,7 +213,7 @@ def test_costs_of_sizes_that_were_not_measured_lie_between_their_neighbours():
 
 @pytest.mark.parametrize("rate", [0.0, 0.9])
 def test_it_does_not_think_in_every_round(rate, monkeypatch):
-    """Rests of plain rounds, and choices that keep gaining, stand; what was measured meanwhile is learnt all the same."""
+    """Rests and choices that keep gaining stand; what was measured meanwhile is learnt all the same."""
     thoughts, think = [], Adaptive._think
     monkeypatch.setattr(Adaptive, "_think", lambda *args: thoughts.append(args) or think(*args))
     policy, used = Adaptive(LONGEST, 1), {}
