@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from numba import literally
 
-from turbospark.kernels.cpu.attention_block import BLOCK, NOTHING, merge_row, mix, scores, weigh
+from turbospark.kernels.cpu.attention_block import BLOCK, LANES, NOTHING, bound, merge_row, mix, scores, weigh
 from turbospark.kernels.cpu.compile import call_address, callback, kernel
 from turbospark.kernels.cpu.elementwise import copy_row, divide_row, sigmoid_row, zero_row
-from turbospark.kernels.cpu.inputs import aligned
+from turbospark.kernels.cpu.inputs import aligned, share
 from turbospark.kernels.cpu.record import get, load, put, real, store
 from turbospark.kernels.cpu.threads import wait
 
@@ -99,8 +99,8 @@ def _plan(record, threads):
         row = end
     split = threads > 1 and count * kv_heads < 2 * threads and before > count
     put(record, TILE_COUNT, count)
-    put(record, SPLIT, int(split))
-    return before * kv_heads if split else 0
+    put(record, SPLIT, before * kv_heads if split else 0)
+    return get(record, SPLIT)
 
 
 @kernel
@@ -153,7 +153,10 @@ def place_queries(record, q):
 
 @kernel
 def _block(element, record, tile, head, block, line, part):
-    """The parts of all queries of a tile for one block; `line` is room for their scores. element: a literal size."""
+    """The parts of all queries of a tile for one block; `line` is room for their scores. element: a literal size.
+
+    The keys of the block behind it are asked for, where the tile has one.
+    """
     literally(element)
     group = get(record, HEADS) // get(record, KV_HEADS)
     row, count = get(tile, TILE_ROW), get(tile, TILE_ROWS)
@@ -166,14 +169,19 @@ def _block(element, record, tile, head, block, line, part):
         low = min(low, max(0, get(first, i) - start))
         high = max(high, min(BLOCK, get(last, i) + 1 - start))
     queries, width = count * group, part_width(record)
-    scores(element, q, queries, 4 * key_width, k, get(record, K_ROW), low, high, key_width, line)
+    next_k = key_at(record, slot, head, (block + 1) * BLOCK) if block + 1 < get(tile, TILE_END) else k
+    k_row, v_row = get(record, K_ROW), get(record, V_ROW)
+    scores(element, q, queries, 4 * key_width, k, k_row, low, high, key_width, line, next_k, v, v_row, value_width)
     scale, softcap = real(record, SCALE), real(record, SOFTCAP)
+    begin, end = low // LANES, (high + LANES - 1) // LANES
     for n in range(queries):
-        i = row + n // group
-        most = part + 4 * (n * width + value_width)
+        i, most = row + n // group, part + 4 * (n * width + value_width)
         own_low, own_high = max(0, get(first, i) - start), min(BLOCK, get(last, i) + 1 - start)
-        weigh(line + 4 * BLOCK * n, own_low, own_high, scale, softcap, most, most + 4)
-    mix(element, line, queries, v, get(record, V_ROW), low, high, value_width, part, 4 * width)
+        bound(line + 4 * BLOCK * n, own_low, own_high, begin, end, scale, softcap, most)
+    for n in range(queries):
+        most = part + 4 * (n * width + value_width)
+        weigh(line + 4 * BLOCK * n, begin, end, most, most + 4)
+    mix(element, line, queries, v, v_row, low, high, value_width, part, 4 * width)
 
 
 @callback
@@ -225,6 +233,13 @@ def _begin(so_far, queries, width):
 
 
 @kernel
+def _item(record, tile, head, block):
+    """The number of a block of one kv head among those of all split tiles: those of a head follow each other."""
+    start = get(tile, TILE_BLOCK)
+    return get(tile, TILE_BEFORE) * get(record, KV_HEADS) + head * (get(tile, TILE_END) - start) + block - start
+
+
+@kernel
 def _tiles(record, thread, threads):
     """A thread's share of the tiles, or of their blocks when they are split."""
     kv_heads, tiles = get(record, KV_HEADS), get(record, TILES)
@@ -243,15 +258,15 @@ def _tiles(record, thread, threads):
                 _merge(record, tile, block, queries, part, so_far)
             _finish(record, tile, head, queries, so_far)
         return
-    item = 0
+    begin, end = share(get(record, SPLIT), 1, thread, threads)
     for t in range(get(record, TILE_COUNT)):
         tile = tiles + t * 8 * TILE_FIELDS
-        for block in range(get(tile, TILE_BLOCK), get(tile, TILE_END)):
-            for head in range(kv_heads):
-                if item % threads == thread:
+        for head in range(kv_heads):
+            for block in range(get(tile, TILE_BLOCK), get(tile, TILE_END)):
+                item = _item(record, tile, head, block)
+                if begin <= item < end:
                     part = get(record, PARTS) + 4 * item * most * width
                     call_address(get(record, KERNEL), (record, tile, head, block, line, part))
-                item += 1
 
 
 @kernel
@@ -265,10 +280,9 @@ def _merged(record, thread, threads):
         tile, head = tiles + item // kv_heads * 8 * TILE_FIELDS, item % kv_heads
         queries = get(tile, TILE_ROWS) * group
         _begin(so_far, queries, width)
-        start = get(tile, TILE_BLOCK)
-        for block in range(start, get(tile, TILE_END)):
-            number = (get(tile, TILE_BEFORE) + block - start) * kv_heads + head
-            _merge(record, tile, block, queries, get(record, PARTS) + 4 * number * most * width, so_far)
+        for block in range(get(tile, TILE_BLOCK), get(tile, TILE_END)):
+            item = _item(record, tile, head, block)
+            _merge(record, tile, block, queries, get(record, PARTS) + 4 * item * most * width, so_far)
         _finish(record, tile, head, queries, so_far)
 
 

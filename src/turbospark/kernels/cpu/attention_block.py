@@ -17,30 +17,37 @@ from numba import types
 
 from turbospark.kernels.cpu.compile import intrinsic
 from turbospark.kernels.cpu.elementary import exp, select, tanh
-from turbospark.kernels.cpu.vector import F32, I16, I64, Emit, F32x8, I32x8, Value, emitted
+from turbospark.kernels.cpu.inputs import LINE
+from turbospark.kernels.cpu.vector import F32, I16, I32, I64, Emit, F32x8, I32x8, Value, emitted
 
 BLOCK = 64  # positions
 QUERIES, KEYS, COLUMNS = 3, 4, 4  # of a tile: its sums stay in twelve registers
+LANES = 32  # positions whose weights are computed together: shorter chains one after the other leave the core waiting
 NOTHING = float("-inf")
 
 
 @intrinsic
-def scores(typingctx, element, q, queries, q_stride, k, k_stride, low, high, width, out):
+def scores(typingctx, element, q, queries, q_stride, k, k_stride, low, high, width, out, next_k, v, v_stride, v_width):
     """out [queries, 64]: q . k for the positions low..high-1 of a block, and some around them.
 
-    element: the literal bytes of a cached number, 2 or 4. Strides are bytes; width a multiple of 8.
+    element: the literal bytes of a cached number, 2 or 4. Strides are bytes; width a multiple of 8. Meanwhile the rows
+    at the same positions of next_k and v, which will be read next, are asked for.
     """
     if not isinstance(element, types.IntegerLiteral):
         return None
     size = element.literal_value
 
-    def write(e: Emit, _, q, queries, q_stride, k, k_stride, low, high, width, out):
+    def write(e: Emit, _, q, queries, q_stride, k, k_stride, low, high, width, out, next_k, v, v_stride, v_width):
         first = e.b.sdiv(low, e.number(KEYS))
         quads = e.b.sub(e.b.sdiv(e.at(high, KEYS - 1), e.number(KEYS)), first)
         chunks = e.b.sdiv(width, e.number(8))
         with e.loop(quads) as i:
             key = e.times(e.b.add(i, first), KEYS)
             keys = [e.at(k, e.times(e.at(key, j), k_stride)) for j in range(KEYS)]
+            for rows, stride, columns in ((next_k, k_stride, width), (v, v_stride, v_width)):
+                start = e.at(rows, e.times(key, stride))
+                with e.loop(e.b.sdiv(e.times(columns, KEYS * size), e.number(LINE))) as line:
+                    e.prefetch(e.at(start, e.times(line, LINE)), 3)
             for at, tile in _tiles(e, queries, QUERIES):
                 with at as n:
                     rows = [e.at(q, e.times(e.at(n, m), q_stride)) for m in range(tile)]
@@ -49,7 +56,7 @@ def scores(typingctx, element, q, queries, q_stride, k, k_stride, low, high, wid
                         line = e.at(out, e.times(e.at(n, m), 4 * BLOCK))
                         e.store(_four_totals(e, sums[m]), line, e.times(key, 4))
 
-    return types.void(element, *[types.int64] * 9), emitted(write)
+    return types.void(element, *[types.int64] * 13), emitted(write)
 
 
 def _dots(e: Emit, rows: Sequence[Value], keys: Sequence[Value], chunks: Value, size: int) -> list[list[Value]]:
@@ -79,46 +86,66 @@ def _four_totals(e: Emit, vectors: Sequence[Value]) -> Value:
 
 
 @intrinsic
-def weigh(typingctx, line, low, high, scale, softcap, most, total):
-    """Turns the 64 scores at `line` into weights e^(s - m) of the positions low..high-1, others 0.
+def bound(typingctx, line, low, high, start, stop, scale, softcap, most):
+    """Turns the scores at `line` into s = score * scale, through tanh(s / softcap) * softcap where softcap is not 0.
 
-    s = score * scale, through tanh(s / softcap) * softcap where softcap is not 0; m, the largest s, goes to the address
-    `most` and the sum of the weights to `total`. scale and softcap are float32, the rest int64.
+    Of the 64, the groups `start` to `stop` - 1 of LANES are looked at; s is nothing outside the positions low..high-1.
+    The largest s goes to the address `most`. scale and softcap are float32, the rest int64.
     """
 
-    def write(e: Emit, line, low, high, scale, softcap, most, total):
-        chunks = range(BLOCK // 8)
-        scales, caps = e.splat(scale, 8), e.splat(softcap, 8)
-        capped = e.b.fcmp_ordered("!=", softcap, ir.Constant(F32, 0.0))
-        lanes = [ir.Constant(I32x8, list(range(8 * c, 8 * c + 8))) for c in chunks]
-        bound = lambda value: e.splat(e.b.trunc(value, ir.IntType(32)), 8)
-        after, before = bound(low), bound(high)
-        largest = e.fill(F32x8, NOTHING)
-        for c in chunks:
-            raw = e.b.fmul(e.load(F32x8, line, 32 * c), scales)
-            value = e.variable(F32x8)
-            e.b.store(raw, value)
-            with e.b.if_then(capped):
-                e.b.store(e.b.fmul(tanh(e, e.b.fdiv(raw, caps)), caps), value)
-            seen = e.b.and_(e.b.icmp_signed(">=", lanes[c], after), e.b.icmp_signed("<", lanes[c], before))
-            score = e.b.select(seen, e.b.load(value), e.fill(F32x8, NOTHING))
-            e.store(score, line, 32 * c)
-            largest = select(e, ">", score, largest, score, largest)
-        for lanes_of in ((4, 5, 6, 7, 0, 1, 2, 3), (2, 3, 0, 1, 6, 7, 4, 5), (1, 0, 3, 2, 5, 4, 7, 6)):
-            other = e.shuffle(largest, largest, lanes_of)
-            largest = select(e, ">", other, largest, other, largest)
-        sums: Value = ir.Constant(F32x8, None)
-        for c in chunks:
-            score = e.load(F32x8, line, 32 * c)
-            weight = exp(e, e.b.fsub(score, largest))
-            weight = select(e, "==", score, e.fill(F32x8, NOTHING), ir.Constant(F32x8, None), weight)
-            e.store(weight, line, 32 * c)
-            sums = e.b.fadd(sums, weight)
-        e.store(e.b.extract_element(largest, ir.Constant(ir.IntType(32), 0)), most)
-        e.store(e.total(sums), total)
+    def write(e: Emit, line, low, high, start, stop, scale, softcap, most):
+        start, stop = (e.times(value, LANES // 8) for value in (start, stop))
+        eights, capped = e.b.sub(stop, start), e.b.fcmp_ordered("!=", softcap, ir.Constant(F32, 0.0))
+        with e.b.if_then(capped):
+            scales, caps = e.splat(scale, 8), e.splat(softcap, 8)
+            with e.loop(eights) as c:
+                at = e.times(e.b.add(c, start), 32)
+                ratio = e.b.fdiv(e.b.fmul(e.load(F32x8, line, at), scales), caps)
+                e.store(e.b.fmul(tanh(e, ratio), caps), line, at)
+        scales = e.splat(e.b.select(capped, ir.Constant(F32, 1.0), scale), 8)
+        after, before = (e.splat(e.b.trunc(value, I32), 8) for value in (low, high))
+        largest = e.variable(F32x8)
+        e.b.store(e.fill(F32x8, NOTHING), largest)
+        with e.loop(eights) as i:
+            c = e.b.add(i, start)
+            lanes = e.b.add(e.splat(e.b.trunc(e.times(c, 8), I32), 8), ir.Constant(I32x8, list(range(8))))
+            seen = e.b.and_(e.b.icmp_signed(">=", lanes, after), e.b.icmp_signed("<", lanes, before))
+            value = e.b.fmul(e.load(F32x8, line, e.times(c, 32)), scales)
+            score = e.b.select(seen, value, e.fill(F32x8, NOTHING))
+            e.store(score, line, e.times(c, 32))
+            so_far = e.b.load(largest)
+            e.b.store(select(e, ">", score, so_far, score, so_far), largest)
+        top = e.b.load(largest)
+        for order in ((4, 5, 6, 7, 0, 1, 2, 3), (2, 3, 0, 1, 6, 7, 4, 5), (1, 0, 3, 2, 5, 4, 7, 6)):
+            other = e.shuffle(top, top, order)
+            top = select(e, ">", other, top, other, top)
+        e.store(e.b.extract_element(top, ir.Constant(I32, 0)), most)
 
-    signature = types.void(*[types.int64] * 3, types.float32, types.float32, types.int64, types.int64)
+    signature = types.void(*[types.int64] * 5, types.float32, types.float32, types.int64)
     return signature, emitted(write)
+
+
+@intrinsic
+def weigh(typingctx, line, start, stop, most, total):
+    """Turns s into weights e^(s - m) after `bound`, nothing into 0; their sum goes to the address `total`."""
+    wide = ir.VectorType(F32, LANES)
+
+    def write(e: Emit, line, start, stop, most, total):
+        largest, nothing = e.splat(e.load(F32, most), LANES), e.fill(wide, NOTHING)
+        sums = e.variable(F32x8)
+        e.b.store(ir.Constant(F32x8, None), sums)
+        with e.loop(e.b.sub(stop, start)) as i:
+            at = e.times(e.b.add(i, start), 4 * LANES)
+            score = e.load(wide, line, at)
+            weight = exp(e, e.b.fsub(score, largest))
+            weight = select(e, "==", score, nothing, ir.Constant(wide, None), weight)
+            e.store(weight, line, at)
+            for lane in range(0, LANES, 8):
+                part = e.shuffle(weight, weight, range(lane, lane + 8))
+                e.b.store(e.b.fadd(e.b.load(sums), part), sums)
+        e.store(e.total(e.b.load(sums)), total)
+
+    return types.void(*[types.int64] * 5), emitted(write)
 
 
 @intrinsic
@@ -169,8 +196,9 @@ def merge_row(typingctx, so_far, most, total, part, part_most, part_total, width
         one = lambda address: e.load(F32, address)
         old, new = one(most), one(part_most)
         top = e.b.select(e.b.fcmp_ordered(">", old, new), old, new)
-        keep, take = (exp(e, e.splat(e.b.fsub(value, top), 8)) for value in (old, new))
-        lane = lambda vector: e.b.extract_element(vector, ir.Constant(ir.IntType(32), 0))
+        both = exp(e, e.join(*(e.splat(e.b.fsub(value, top), 4) for value in (old, new))))
+        keep, take = (e.shuffle(both, both, [lane] * 8) for lane in (0, 4))
+        lane = lambda vector: e.b.extract_element(vector, ir.Constant(I32, 0))
         e.store(e.fma(one(part_total), lane(take), e.b.fmul(one(total), lane(keep))), total)
         e.store(top, most)
         with e.loop(e.b.sdiv(width, e.number(8))) as c:

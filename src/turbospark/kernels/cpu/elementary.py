@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 
-from turbospark.kernels.cpu.vector import Emit, F32x8, I32x8, Value
+from llvmlite import ir
+
+from turbospark.kernels.cpu.vector import I32, Emit, F32x8, Value
 
 LOWEST, HIGHEST = -87.0, 88.0  # beyond them exp stays where it is: no zeros, no infinities
 LN2_HIGH, LN2_LOW = 0.693145751953125, 1.428606765330187e-06
@@ -14,7 +16,8 @@ ROUNDING = 12582912.0  # 1.5 * 2**23: adding it rounds to a whole number, held i
 
 def exp(e: Emit, x: Value) -> Value:
     """e^x within 1.5e-7 of itself for x in -87..88: 2^n times the Taylor polynomial of what is left; exp(0) = 1."""
-    fill = lambda value: e.fill(F32x8, value)
+    fill = lambda value: e.fill(x.type, value)
+    ints = ir.VectorType(I32, x.type.count)
     x = select(e, "<", x, fill(LOWEST), fill(LOWEST), x)
     x = select(e, ">", x, fill(HIGHEST), fill(HIGHEST), x)
     shifted = e.fma(x, fill(1 / math.log(2)), fill(ROUNDING))
@@ -23,8 +26,8 @@ def exp(e: Emit, x: Value) -> Value:
     p = fill(TERMS[0])
     for term in TERMS[1:]:
         p = e.fma(p, r, fill(term))
-    power = e.left(e.b.add(e.cast(shifted, I32x8), e.fill(I32x8, 127)), 23)
-    return e.b.fmul(p, e.cast(power, F32x8))
+    power = e.left(e.b.add(e.cast(shifted, ints), e.fill(ints, 127)), 23)
+    return e.b.fmul(p, e.cast(power, x.type))
 
 
 def sigmoid(e: Emit, x: Value) -> Value:
