@@ -53,7 +53,7 @@ class Case:
         self.model.observe(self.expected["taps"], Rows.of([(0, 0, [0] * self.context, 1)]), self.caches)
         rows = len(self.expected["hidden"])
         self.block = Rows.of([(0, self.context, [self.anchor] + [c.mask_id] * (rows - 1), 1)])
-        self.hidden = self.model.block(self.block, self.caches, np.zeros(rows, int))
+        self.hidden = self.model.block(self.block, self.caches, np.zeros(1, int))
 
     def kept(self, which: str) -> np.ndarray:
         cached = [np.asarray(getattr(cache, which)) for cache in self.caches]

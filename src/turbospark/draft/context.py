@@ -61,10 +61,10 @@ class Context:
             held.written = max(held.written, held.length)
 
     def begin_block(self, rows: Rows) -> np.ndarray:
-        """A block is about to be written behind the context; returns each row's first readable position, int [R]."""
+        """A block is about to be written behind the context; returns each span's first readable position, int64."""
         for span in rows.spans:
             held, first = self.held[span.slot], int(rows.positions[span.start])
             if first != held.length:
                 raise RuntimeError(f"slot {span.slot}: a block at {first}, the drafter stands at {held.length}")
             held.written = max(held.written, first + len(span))
-        return np.concatenate([np.full(len(s), self.held[s.slot].first) for s in rows.spans])
+        return np.array([self.held[span.slot].first for span in rows.spans], np.int64)

@@ -87,6 +87,8 @@ class Layer:
         self.mlp_conv = GroupedConv(c, w, "mlp_conv") if c.conv_taps else None
         qkv, output = kernels.group([q, k, v]), kernels.group([o])
         self.parts = BlockLayer(
+            layer.window,
+            layer.causal,
             AttentionBranch(norm("input_layernorm", hidden), qkv, self.heads, output, None),
             None if self.attention_conv is None else self.attention_conv.part,
             FeedForwardBranch(norm("post_attention_layernorm", hidden), mlp, None),
@@ -141,8 +143,7 @@ class DFlashModel:
         self.norm = Norm(w.vector("norm", c.hidden), c.eps)
         self.layers = [Layer(c, layer, w.scope(f"layers.{i}."), rotation) for i, layer in enumerate(c.layers)]
         self.reading = Reading(w.kernels.group([fc]), context_norm, [(layer.kv, layer.heads) for layer in self.layers])
-        self._kinds = set(c.layers)
-        self._whole = w.kernels.block([layer.parts for layer in self.layers])
+        self._whole = w.kernels.block([layer.parts for layer in self.layers], self.norm)
         if c.selector is not None:
             codebook = lambda role: w.values(f"candidate_selector.{role}_codebook", c.vocab, c.selector.rank, suffix="")
             self.predecessor, self.successor = codebook("predecessor"), codebook("successor")
@@ -155,12 +156,12 @@ class DFlashModel:
         """Writes the keys and values of committed rows; taps [R, n_taps * H]: states there, in config.taps' order."""
         self.kernels.remember(taps, rows, caches, self.reading)
 
-    def block(self, rows: Rows, caches: Sequence[KVCache], first: np.ndarray) -> Any:
+    def block(self, rows: Rows, caches: Sequence[KVCache], since: np.ndarray) -> Any:
         """hidden [R, H] after the final norm of blocks whose first row is the anchor and whose others are masks.
 
-        first: int [R], the oldest context position of each row's sequence. Masks are known by their place, never by id.
+        since: int64 [spans], the oldest context position of each sequence. Masks are known by their place, never by id.
         """
-        anchors = np.array([span.start for span in rows.spans])
+        anchors = [span.start for span in rows.spans]
         ids = np.full(len(rows), self.config.mask_id if self.mask is None else 0)
         ids[anchors] = rows.ids[anchors]
         x = self.embed(ids)
@@ -168,14 +169,12 @@ class DFlashModel:
             x = x * self.config.embedding_scale
         if self.mask is not None:
             x[np.setdiff1d(np.arange(len(rows)), anchors)] = self.mask * self.config.embedding_scale
-        last = np.concatenate([np.repeat(rows.positions[s.stop - 1], len(s)) for s in rows.spans])
-        seen_by = {kind: _visible(kind, rows.positions, first, last) for kind in self._kinds}
-        visible = [seen_by[layer.layer] for layer in self.layers]
         if self._whole is not None:
-            x = self._whole(x, rows, caches, visible)
-        else:
-            for layer, cache, seen in zip(self.layers, caches, visible, strict=True):
-                x = layer(x, rows, cache, seen)
+            return self._whole(x, rows, caches, since)
+        first = np.concatenate([np.full(len(span), oldest) for span, oldest in zip(rows.spans, since, strict=True)])
+        last = np.concatenate([np.full(len(span), rows.positions[span.stop - 1]) for span in rows.spans])
+        for layer, cache in zip(self.layers, caches, strict=True):
+            x = layer(x, rows, cache, _visible(layer.layer, rows.positions, first, last))
         return self.kernels.norm(x, self.norm.weight, self.norm.eps)
 
     def logits(self, hidden: Any) -> Any:

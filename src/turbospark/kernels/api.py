@@ -32,8 +32,8 @@ Array = Any
 
 # (x [R, H], rows, a cache for each layer, taps) -> the stream after the last layer, and after each tapped one
 Trunk = Callable[[Array, Rows, Sequence[Any], Sequence[int]], tuple[Array, dict[int, Array]]]
-# (x [R, H], rows, a cache for each layer, the first and last position each row sees there, int [R]) -> [R, H]
-Block = Callable[[Array, Rows, Sequence[Any], Sequence[tuple[np.ndarray, np.ndarray]]], Array]
+# (x [R, H], rows, a cache for each layer, the first position that each span may see, int64 [spans]) -> [R, H]
+Block = Callable[[Array, Rows, Sequence[Any], np.ndarray], Array]
 L2_EPS = 1e-6  # inside the root of a delta rule's q and k norms; fixed by the family, whatever its RMS norms use
 
 
@@ -189,8 +189,8 @@ class Kernels(ABC):
 
     # drafters
 
-    def block(self, layers: Sequence[BlockLayer]) -> Block | None:
-        """All layers of a drafter's block as one call, where a backend has one; else None."""
+    def block(self, layers: Sequence[BlockLayer], norm: Norm) -> Block | None:
+        """All layers of a drafter's block and the norm behind them as one call, where a backend has one; else None."""
         return None
 
     def read(self, taps: Array, reading: Reading) -> Array:

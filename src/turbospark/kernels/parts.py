@@ -138,8 +138,13 @@ class Scoring:
 
 @dataclass(frozen=True)
 class BlockLayer:
-    """A layer of a drafter's block: attention and a gated feed-forward, each between its convolution's sides."""
+    """A layer of a drafter's block: attention and a gated feed-forward, each between its convolution's sides.
 
+    window: how near the keys are that a row sees, None all. causal: it does not see the rows of its block after it.
+    """
+
+    window: int | None
+    causal: bool
     attention: AttentionBranch
     attention_conv: Conv | None
     feed_forward: FeedForwardBranch

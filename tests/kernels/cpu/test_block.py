@@ -51,10 +51,10 @@ class Drafter:
             taps = np.random.default_rng(slot).standard_normal((count, len(c.taps) * HIDDEN)).astype(np.float32)
             self.model.observe(taps, Rows.of([(slot, 0, [0] * count, count)]), self.caches)
 
-    def block(self, *parts):
-        """hidden rows of blocks, (slot, first position, rows) each."""
+    def block(self, *parts, since=0):
+        """hidden rows of blocks, (slot, first position, rows) each; since: the oldest position that they may see."""
         rows = Rows.of((slot, first, [slot + 1] * count, 1) for slot, first, count in parts)
-        return self.model.block(rows, self.caches, np.zeros(len(rows), np.int64))
+        return self.model.block(rows, self.caches, np.full(len(rows.spans), since))
 
 
 @pytest.fixture
@@ -75,6 +75,14 @@ def test_it_is_what_its_operations_make(second, count, one_or_two_threads):
     for mine, other in zip(ours.caches, theirs.caches, strict=True):
         for which in ("k", "v"):
             np.testing.assert_allclose(getattr(mine, which), getattr(other, which), atol=2e-5)
+
+
+def test_no_row_sees_what_lies_before_its_sequence():
+    made = [
+        Drafter(kernels).block((0, 70, 4), (2, 20, 3), since=18) for kernels in (CpuKernels(True), ReferenceKernels())
+    ]
+    np.testing.assert_allclose(*made, rtol=0, atol=2e-5 * np.abs(made[1]).max())
+    assert np.abs(made[0] - Drafter(CpuKernels(True)).block((0, 70, 4), (2, 20, 3))).max() > 0.01
 
 
 def test_a_block_is_the_same_alone_and_beside_others():

@@ -265,24 +265,16 @@ class CpuKernels(ReferenceKernels):
 
     # drafters
 
-    def block(self, layers: Sequence[BlockLayer]) -> Block | None:
-        part = BlockPart(layers)
+    def block(self, layers: Sequence[BlockLayer], norm: Norm) -> Block | None:
+        part = BlockPart(layers, norm)
         return partial(self._run_block, part) if part.native else None
 
     def _run_block(
-        self,
-        part: BlockPart,
-        x: np.ndarray,
-        rows: Rows,
-        caches: Sequence[Any],
-        visible: Sequence[tuple[np.ndarray, np.ndarray]],
+        self, part: BlockPart, x: np.ndarray, rows: Rows, caches: Sequence[Any], since: np.ndarray
     ) -> np.ndarray:
         at = self._admitted(caches, rows)
-        first, last = np.ascontiguousarray(np.swapaxes(visible, 0, 1), np.int64)
-        inside = np.concatenate([np.arange(len(span)) for span in rows.spans])
-        out = np.array(x, FLOAT)
-        places = (*self._places(rows), address(first), address(last), address(inside))
-        self._plan(enter_block, part, at, *places, out)
+        out = np.empty(x.shape, FLOAT)
+        self._plan(enter_block, part, at, *self._places(rows), spans_of(rows), since, flat(x), out)
         return out
 
     def remember(self, taps: np.ndarray, rows: Rows, caches: Sequence[Any], reading: Reading) -> None:

@@ -14,23 +14,46 @@ from turbospark.kernels.cpu.elementwise import add_product_row, add_row, add_sca
 from turbospark.kernels.cpu.inputs import share
 from turbospark.kernels.cpu.norms import rms_row
 from turbospark.kernels.cpu.projection import projected
-from turbospark.kernels.cpu.record import get, load, real
+from turbospark.kernels.cpu.record import get, load, put, real
 from turbospark.kernels.cpu.threads import wait
 
-# sublayers are described behind the fields; `inside`: int64 [rows], the place of each in its block. Memory, float32
-# [rows, columns] each: the stream, its norm, that through one side of a convolution, what the sublayer made of it; and
-# [rows, outputs of the projection], the kernels
-FIELDS = ("sublayers", "rows", "columns", "inside", "stream", "normed", "mixed", "result", "kernels")
-SUBLAYERS, ROWS, COLUMNS, INSIDE, STREAM, NORMED, MIXED, RESULT, KERNELS = range(len(FIELDS))
-# the region and the record of the sublayer itself, whether it is attention, its norm; its convolution: taps, 0 where
-# there is none, channels that share a kernel, the address of base, the record of the projection
-SUBLAYER_FIELDS = ("region", "record", "attends", "norm", "eps", "taps", "width", "base", "projection")
-REGION, RECORD, ATTENDS, NORM, EPS, TAPS, WIDTH, BASE, PROJECTION = range(len(SUBLAYER_FIELDS))
+# sublayers are described behind the fields; the norm behind them all; `inside`: int64 [rows], the place of each in its
+# block. Memory, float32 [rows, columns] each: the stream, its norm, that through one side of a convolution, what the
+# sublayer made of it, the stream's last norm; and [rows, outputs of the projection], the kernels
+FIELDS = (
+    *("sublayers", "norm", "eps", "rows", "columns", "inside"),
+    *("stream", "normed", "mixed", "result", "out", "kernels"),
+)
+SUBLAYERS, LAST_NORM, LAST_EPS, ROWS, COLUMNS, INSIDE, STREAM, NORMED, MIXED, RESULT, OUT, KERNELS = range(len(FIELDS))
+# the region and the record of the sublayer itself, whether it is attention, how near are the keys that it sees, 0 all,
+# and whether none from after the row; its norm; its convolution: taps, 0 where there is none, channels that share a
+# kernel, the address of base, the record of the projection
+SUBLAYER_FIELDS = (
+    *("region", "record", "attends", "window", "causal"),
+    *("norm", "eps", "taps", "width", "base", "projection"),
+)
+REGION, RECORD, ATTENDS, WINDOW, CAUSAL, NORM, EPS, TAPS, WIDTH, BASE, PROJECTION = range(len(SUBLAYER_FIELDS))
 
 # of `remember`: records of what projects the rows that are read, and of what makes all layers' keys and values of that;
 # how many layers, whose heads' records follow
 READING_FIELDS = ("fc", "keys", "layers")
 FC, KEYS, LAYERS = range(len(READING_FIELDS))
+
+
+@kernel
+def see(sublayer, positions, start, stop, since, first, last):
+    """The first and last position that each row of a block sees, to int64 [rows] at `first` and `last`.
+
+    start, stop: the block's rows; since: the first position that its sequence has.
+    """
+    window, end = get(sublayer, WINDOW), get(positions, stop - 1)
+    for row in range(start, stop):
+        position = get(positions, row)
+        low, high = since, position if get(sublayer, CAUSAL) != 0 else end
+        if window > 0:
+            low, high = max(low, position - window + 1), min(high, position + window - 1)
+        put(first, row, low)
+        put(last, row, high)
 
 
 @kernel
@@ -83,6 +106,13 @@ def _sublayer(record, sublayer, team, thread, threads):
 def block(record, team, thread, threads):
     for i in range(get(record, SUBLAYERS)):
         _sublayer(record, sublayer_at(record, i), team, thread, threads)
+    columns = get(record, COLUMNS)
+    first, last = share(get(record, ROWS), 1, thread, threads)
+    for row in range(first, last):
+        at = 4 * row * columns
+        rms_row(
+            get(record, STREAM) + at, get(record, LAST_NORM), real(record, LAST_EPS), get(record, OUT) + at, columns
+        )
 
 
 @callback

@@ -15,11 +15,11 @@ from turbospark.kernels.parts import BlockLayer, Conv, Norm, Reading, Scoring
 
 
 class BlockPart(Part):
-    """All layers of a drafter's block."""
+    """All layers of a drafter's block, and the norm behind them."""
 
     callback = block.block
 
-    def __init__(self, layers: Sequence[BlockLayer]):
+    def __init__(self, layers: Sequence[BlockLayer], norm: Norm):
         attention = [BranchPart(layer.attention) for layer in layers]
         feeds = [MLPPart(layer.feed_forward.mlp) for layer in layers]
         convs = [conv for layer in layers for conv in (layer.attention_conv, layer.feed_forward_conv)]
@@ -30,11 +30,12 @@ class BlockPart(Part):
         rows = []
         for i, layer in enumerate(layers):
             attention[i].qkv.set_norm(None)  # the sublayer reads what the convolution makes of the normed stream
-            inner = block.inner_attention.address, attention[i].address, 1
+            inner = block.inner_attention.address, attention[i].address, 1, layer.window or 0, int(layer.causal)
             rows.append((*inner, *_around(layer.attention.before, layer.attention_conv, groups[2 * i])))
-            inner = feeds[i].region, feeds[i].address, 0
+            inner = feeds[i].region, feeds[i].address, 0, 0, 0
             rows.append((*inner, *_around(layer.feed_forward.before, layer.feed_forward_conv, groups[2 * i + 1])))
-        record = Record(block.FIELDS, keep=(layers, attention, feeds, groups), sublayers=len(rows))
+        keep = layers, norm, attention, feeds, groups
+        record = Record(block.FIELDS, keep, sublayers=len(rows), norm=weight(norm), eps=eps(norm))
         record.append(rows)
         self._describe(record)
 

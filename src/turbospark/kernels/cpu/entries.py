@@ -116,12 +116,18 @@ def enter_trunk(region, team, threads, record, memory, size, caches, positions, 
 
 
 @kernel
-def enter_block(region, team, threads, record, memory, size, caches, positions, slots, first, last, inside, x):
-    """A drafter's block, in place in x. caches: int64 [layers], layouts; first and last int64 [layers, rows]."""
+def enter_block(region, team, threads, record, memory, size, caches, positions, slots, spans, since, x, out):
+    """A drafter's block. caches: int64 [layers], layouts; since: int64 [spans], the first position that each may see.
+
+    Memory: the sublayers' plans, the place of each row in its block, what the rows of each layer see, the stream and
+    what becomes of it.
+    """
     rows, columns = x.shape
     sublayers, plan, line = get(record, block.SUBLAYERS), attention.plan_bytes(rows), aligned(4 * rows * columns)
-    normed = memory + sublayers * plan
-    mixed, result, kernels = normed + line, normed + 2 * line, normed + 3 * line
+    inside = memory + sublayers * plan
+    seen = inside + 8 * rows
+    stream = aligned(seen + 16 * rows * sublayers)
+    normed, mixed, result, kernels = stream + line, stream + 2 * line, stream + 3 * line, stream + 4 * line
     outputs = 0
     for i in range(sublayers):
         sublayer = block.sublayer_at(record, i)
@@ -129,6 +135,9 @@ def enter_block(region, team, threads, record, memory, size, caches, positions, 
     working = kernels + aligned(4 * rows * outputs)
     if working - memory > size:
         return working - memory
+    for i in range(len(spans)):
+        for row in range(spans[i, 1], spans[i, 2]):
+            put(inside, row, row - spans[i, 1])
     most, attention_layer = input_bytes(rows, columns, threads), 0
     for i in range(sublayers):
         sublayer = block.sublayer_at(record, i)
@@ -141,11 +150,12 @@ def enter_block(region, team, threads, record, memory, size, caches, positions, 
             put(projecting, OUT, kernels)
             put(projecting, MEMORY, working)
         if get(sublayer, block.ATTENDS) != 0:
-            seen, at = 8 * attention_layer * rows, (source, result)
+            first, last, at = seen + 16 * rows * i, seen + 16 * rows * i + 8 * rows, (source, result)
+            for k in range(len(spans)):
+                block.see(sublayer, positions, spans[k, 1], spans[k, 2], since[k], first, last)
             cache, own_plan = get(caches, attention_layer), memory + i * plan
-            since, until = first + seen, last + seen
             used = _set_branch(
-                inner, cache, positions, slots, since, until, rows, columns, at, own_plan, working, threads
+                inner, cache, positions, slots, first, last, rows, columns, at, own_plan, working, threads
             )
             o = get(inner, attend.OUTPUT)
             put(o, X, get(o, Y))
@@ -162,11 +172,13 @@ def enter_block(region, team, threads, record, memory, size, caches, positions, 
     put(record, block.ROWS, rows)
     put(record, block.COLUMNS, columns)
     put(record, block.INSIDE, inside)
-    put(record, block.STREAM, x.ctypes.data)
+    put(record, block.STREAM, stream)
     put(record, block.NORMED, normed)
     put(record, block.MIXED, mixed)
     put(record, block.RESULT, result)
+    put(record, block.OUT, out.ctypes.data)
     put(record, block.KERNELS, kernels)
+    copy_row(x.ctypes.data, stream, rows * columns)
     launch(team, region, record)
     return 0
 
