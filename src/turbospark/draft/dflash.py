@@ -15,14 +15,9 @@ from turbospark.kernels.api import Kernels
 from turbospark.kernels.rows import Rows, selection
 from turbospark.models.caches import MAX_BLOCK
 
-PENDING = 64  # observed rows that may wait for their keys; in one call these cost little more than a single row
-
 
 class DFlash(Drafter):
-    """Rings of window + chunk + block rows hold the context of each slot; `block` bounds a round's rows.
-
-    Observed rows wait until a block needs their keys, so that a target which decodes plainly is hardly slowed.
-    """
+    """Rings of window + chunk + block rows hold the context of each slot; `block` bounds a round's rows."""
 
     name = "dflash"
 
@@ -33,7 +28,6 @@ class DFlash(Drafter):
             None if any(layer.window is None for layer in c.layers) else max(la.window or 0 for la in c.layers)
         )
         self.context = Context(context_caches(c, model.kernels, context, slots, chunk, block), slots)
-        self._pending: list[tuple[Rows, list[Any]]] = []
 
     @property
     def longest(self) -> int:
@@ -46,7 +40,6 @@ class DFlash(Drafter):
     def admit(self, slot: int, prompt: Sequence[int], source: int | None, reused: int) -> None:
         # only the last window of a prompt is ever looked at
         start = 0 if self.window is None else max(0, len(prompt) - self.window)
-        self._write()
         self.context.admit(slot, source, reused, start)
 
     def observe(self, rows: Rows, states: Mapping[Any, Any]) -> None:
@@ -54,9 +47,8 @@ class DFlash(Drafter):
         if not unseen:
             return
         kept, picked = rows.keep(unseen), selection(unseen)
-        if sum(len(waiting) for waiting, _ in self._pending) + len(kept) > PENDING:
-            self._write()
-        self._pending.append((kept, [states[layer][picked] for layer in self.taps]))
+        taps = self.model.kernels.join([states[layer][picked] for layer in self.taps])
+        self.model.observe(taps, kept, self.context.caches)
         self.context.advance(kept)
 
     def propose(self, anchors: Rows, counts: Sequence[int], draw: Draw) -> list[list[int]]:
@@ -66,7 +58,6 @@ class DFlash(Drafter):
         wanted = [s for s in sequences if s[3] > 0]
         if not wanted:
             return [[] for _ in counts]
-        self._write()
         mask = self.model.config.mask_id
         rows = Rows.of((slot, p, [anchor, *[mask] * n], 1) for slot, p, anchor, n in wanted)
         hidden = self.model.block(rows, self.context.caches, self.context.begin_block(rows))
@@ -80,16 +71,6 @@ class DFlash(Drafter):
             else:
                 proposals.append([])
         return proposals
-
-    def _write(self) -> None:
-        """Makes the keys and values of the rows that wait for them."""
-        if not self._pending:
-            return
-        rows, taps = zip(*self._pending, strict=True)
-        self._pending = []
-        kernels = self.model.kernels
-        together = kernels.join([kernels.stack(layer) for layer in zip(*taps, strict=True)])
-        self.model.observe(together, Rows.joined(rows), self.context.caches)
 
 
 def context_caches(

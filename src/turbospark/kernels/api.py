@@ -213,8 +213,7 @@ class Kernels(ABC):
 
         A row with scores that are not finite has some that are not among those returned.
         """
-        y = x if scoring.basis is None else self.linear(x, scoring.basis)
-        scores = self.to_numpy(self.linear(y, scoring.coarse))
+        scores = self.to_numpy(self.linear(x, scoring.coarse))
         good = self.finite(scores)[:, None]
         near = self.best(np.where(good, scores, np.float32(0)), scoring.near)
         ids = scoring.ids[near]

@@ -123,9 +123,9 @@ class Reading:
 class Scoring:
     """How a drafter finds the outputs of its target's head that score best.
 
-    coarse: a matrix whose output i stands for the head's output ids[i]; ids int64, ascending. It multiplies the rows,
-    or what `basis` [r, H] makes of them. The `near` best by it are scored by `head` [N, H]; without that its own scores
-    are exact. projection: [rank, H], whose products weigh a selector's codebooks.
+    coarse: a matrix whose output i stands for the head's output ids[i]; ids int64, ascending. The `near` best by it are
+    scored by `head` [N, H]; without that its own scores are exact. projection: [rank, H], whose products weigh a
+    selector's codebooks.
     """
 
     coarse: Any
@@ -133,7 +133,6 @@ class Scoring:
     projection: Any
     near: int
     head: Any = None
-    basis: Any = None
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -51,16 +51,6 @@ class Rows:
             slots.extend([slot] * len(tokens))
         as_array = lambda values: np.asarray(values, np.int64)
         return Rows(as_array(ids), as_array(positions), as_array(slots), tuple(spans))
-
-    @staticmethod
-    def joined(parts: Sequence[Rows]) -> Rows:
-        """One batch of several; a sequence may then have more than one span."""
-        spans: list[Span] = []
-        for part in parts:
-            at = spans[-1].stop if spans else 0
-            spans += [replace(span, start=span.start + at, stop=span.stop + at) for span in part.spans]
-        whole = lambda name: np.concatenate([getattr(part, name) for part in parts])
-        return Rows(whole("ids"), whole("positions"), whole("slots"), tuple(spans))
 
     def keep(self, ranges: Sequence[range]) -> Rows:
         """The rows of the given ranges, each within one span, as certain ones."""

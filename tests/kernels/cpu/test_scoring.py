@@ -28,14 +28,12 @@ def head(kernels, format="Q8_0"):
     return kernels.weight(quant.encode(random(OUTPUTS, HIDDEN), format))
 
 
-def scoring(kernels, near=40, basis=None, format="Q8_0", ids=None):
+def scoring(kernels, near=40, format="Q8_0", ids=None):
     """A head of which every third output counts, and a copy of those in four bits."""
     ids = np.arange(0, OUTPUTS, 3) if ids is None else ids
     values = random(OUTPUTS, HIDDEN)[ids]
-    turn = None if basis is None else kernels.weight(quant.encode(basis, "F32"))
-    copy = values if basis is None else values @ basis.T
     projection = kernels.weight(quant.encode(random(RANK, HIDDEN, seed=1), "F32"))
-    return Scoring(kernels.weight(quant.encode(copy, "Q4_0")), ids, projection, near, head(kernels, format), turn)
+    return Scoring(kernels.weight(quant.encode(values, "Q4_0")), ids, projection, near, head(kernels, format))
 
 
 def wanted(scores: np.ndarray, ids: np.ndarray, count: int = COUNT) -> np.ndarray:
@@ -70,17 +68,6 @@ def test_what_the_copy_puts_too_far_behind_is_not_found():
     ids = kernels.candidates(x, narrow, COUNT)[0]
     np.testing.assert_array_equal(np.sort(ids), np.sort(narrow.ids[copied]))
     assert (ids != wanted(own, narrow.ids)).any()
-
-
-def test_a_copy_in_fewer_directions_is_read_through_its_basis():
-    kernels, basis = CpuKernels(), np.linalg.qr(random(HIDDEN, 32, seed=3))[0].T
-    x = random(4, 32, seed=4) @ basis
-    parts = scoring(kernels, basis=np.ascontiguousarray(basis))
-    ids, scores, weights = kernels.candidates(np.ascontiguousarray(x), parts, COUNT)
-    own = kernels.linear(x, parts.head)
-    np.testing.assert_array_equal(ids, wanted(own, parts.ids))
-    np.testing.assert_array_equal(scores, np.take_along_axis(own, ids, -1))
-    np.testing.assert_array_equal(weights, kernels.linear(x, parts.projection))
 
 
 @pytest.mark.parametrize("format", ["Q8_0", "F64"])

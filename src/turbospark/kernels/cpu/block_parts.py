@@ -63,16 +63,15 @@ class ScoringPart(Part):
     callback = scoring.candidates
 
     def __init__(self, parts: Scoring):
-        narrow = Group([parts.projection] if parts.basis is None else [parts.projection, parts.basis])
-        coarse, head = Group([parts.coarse]), parts.head
-        self.native = narrow.native and coarse.native and (head is None or isinstance(head, Weight))
+        projection, coarse, head = Group([parts.projection]), Group([parts.coarse]), parts.head
+        self.native = projection.native and coarse.native and (head is None or isinstance(head, Weight))
         if not self.native:
             return
         self.rank, ids = parts.projection.shape[0], np.ascontiguousarray(parts.ids, np.int64)
         record = Record(
             scoring.FIELDS,
-            (parts, narrow, coarse, ids),
-            projection=narrow.address,
+            (parts, projection, coarse, ids),
+            projection=projection.address,
             coarse=coarse.address,
             rank=self.rank,
             outputs=coarse.outputs,

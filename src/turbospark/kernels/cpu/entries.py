@@ -235,10 +235,9 @@ def enter_candidates(region, team, threads, record, memory, size, x, found, scor
     """
     rows, columns = x.shape
     group, coarse, near = get(record, scoring.PROJECTION), get(record, scoring.COARSE), get(record, scoring.NEAR)
-    rank, outputs, narrow = get(record, scoring.RANK), get(record, scoring.OUTPUTS), get(coarse, projection.COLUMNS)
-    weighed = memory + max(input_bytes(rows, columns, threads), input_bytes(rows, narrow, threads))
-    read = weighed + 4 * rows * rank
-    scored = aligned(read + 4 * rows * narrow)
+    rank, outputs = get(record, scoring.RANK), get(record, scoring.OUTPUTS)
+    weighed = memory + input_bytes(rows, columns, threads)
+    scored = aligned(weighed + 4 * rows * rank)
     lists = scored + aligned(4 * rows * outputs)
     own = lists + rows * threads * scoring.list_bytes(near)
     end = own + threads * scoring.own_bytes(columns, near)
@@ -249,8 +248,6 @@ def enter_candidates(region, team, threads, record, memory, size, x, found, scor
         put(part, MEMORY, memory)
         put(part, X, x.ctypes.data)
         put(part, OUT, out)
-    if get(group, projection.COUNT) > 1:  # the copy reads what the second matrix makes of the rows
-        put(coarse, X, read)
     put(record, scoring.COUNT, found.shape[1])
     put(record, scoring.ROWS, rows)
     put(record, scoring.COLUMNS, columns)

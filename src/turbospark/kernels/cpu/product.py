@@ -48,7 +48,7 @@ def product(typingctx, format, weight, x, xq, rows, y, y_stride, start, stop, ad
 
 
 # the first, how many, decoder, records, the size of one
-Steps = tuple[Value, Value, Callable[[Value, Value, Value], Decoded], Value, int]
+Step = tuple[Value, Value, Callable[[Value, Value, Value], Decoded], Value, int]
 
 
 def _quads(e: Emit, width: Value) -> list[tuple[int, Value, Value]]:
@@ -175,7 +175,7 @@ class _Product:
             begin = e.times(piece, depth)
             yield begin, e.least(chunks, e.at(begin, depth))
 
-    def _steps(self, groups: Value, beside: int, begin: Value, end: Value) -> list[Steps]:
+    def _steps(self, groups: Value, beside: int, begin: Value, end: Value) -> list[Step]:
         """Chunks begin..end-1, and behind the last one pairs."""
         e, stored, records = self.e, self.stored, self.operands.xq
         chunks = (begin, e.b.sub(end, begin), stored.chunk, records, beside * CHUNK_BYTES)
